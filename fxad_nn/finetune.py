@@ -100,9 +100,12 @@ def finetune(options: FinetuneOptions, listener: Listener | None = None) -> Tune
 
 def begin(options: FinetuneOptions) -> Run:
     """A run at step 0."""
-    directory = new_directory(options.out, _required(options.model, "model").name or "tuned")
+    base = _required(options.model, "model")
+    directory = new_directory(options.out, base.name or "tuned")
+    if options.dtype is None and hf.read_config(base).dtype == "float16":
+        options = replace(options, dtype="float16")  # whose gradients need a scaled loss
     model, trained, frozen = _parts(options)
-    digests = _digests(_required(options.model, "model"))
+    digests = _digests(base)
     task = _task(options, model.config, frozen, _reference(options, trained, frozen), digests)
     steps = options.steps or max(round(task.steps_per_epoch * options.epochs), 1)
     warmup = steps // 20 if options.warmup < 0 else options.warmup

@@ -130,6 +130,9 @@ class TrainOptions(RunOptions):
 
     preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
     data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
+    mixture: tuple[str, ...] = option(
+        (), "several such sources, each PATH:WEIGHT, in the proportion of the weights"
+    )
     tokenizer: str = option("char", "how text becomes tokens", TOKENIZERS)
     vocabulary: Path | None = option(None, "a model's directory with the tokenizer to use")
     weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
@@ -139,6 +142,8 @@ class TrainOptions(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        mixed = "left out beside --data: name that among its sources"
+        self._require("mixture", not (self.mixture and self.data), mixed)
         self._require_at_least("eval_windows", 1)
         self._require_at_least("eval_batch", 1)
 

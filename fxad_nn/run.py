@@ -22,6 +22,7 @@ import numpy as np
 import fxad
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
+from fxad_nn.data_mixture import open_mixture, split_sources
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
 from fxad_nn.losses import History, empty_history
@@ -325,6 +326,9 @@ def not_finite(run: Run) -> str | None:
 
 
 def _open(options: TrainOptions, vocab: int, known: Tokenizer | None = None) -> Dataset:
+    if options.mixture:
+        how = options.tokenizer, options.vocabulary, vocab, known
+        return open_mixture(options.mixture, *how)
     return open_data(options.data, options.tokenizer, options.vocabulary, vocab, known)
 
 
@@ -335,7 +339,8 @@ def _require_fitting(options: TrainOptions, config: models.Config, data: Dataset
         raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {config.vocab}")
     if context > config.context:
         raise ConfigError(f"--context {context} exceeds the model's {config.context}")
-    require_length(data.train, context, f"the training part of {data.source}")
+    for tokens in split_sources(data.train, data.shares) if data.shares else [data.train]:
+        require_length(tokens, context, f"the training part of {data.source}")
     require_length(data.val, 1, f"the validation part of {data.source}")
 
 

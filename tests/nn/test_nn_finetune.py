@@ -430,6 +430,19 @@ def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chat
     assert (loss_scale(tuned.result.run.state) is not None) == (dtype == "fp16")
 
 
+@pytest.mark.parametrize("lora", [4, None])
+def test_a_base_in_float16_is_trained_with_a_scaled_loss(tmp_path, base, chats, lora):
+    half = shutil.copytree(base, tmp_path / "half")
+    fxad_nn.save(fxad_nn.load(base, dtype="float16"), half)
+    tuned = finetune(options(tmp_path, half, chats, lora=lora, steps=30, save="merged"))
+    history = tuned.result.run.history["train"]
+    assert history[-1][1] < 0.7 * history[0][1]
+    state = tuned.result.run.state
+    assert int(state["good"]) + int(state["skipped"]) == 30
+    assert fxad_nn.load(tuned.saved[0]).config.dtype == "float16"
+    assert resumed_finetune(tmp_path / "run").dtype == "float16"
+
+
 @pytest.mark.parametrize(
     ("given", "saying"),
     [

@@ -40,6 +40,8 @@ def test_options_are_read_by_the_names_of_their_flags(tmp_path):
         "data": tmp_path.__class__("x"),
         "lora": 4,
     }
+    half = written(tmp_path, "precision = 'fp16'\nnew-tokens = ['<a>', '<b,>']\n")
+    assert read_options(half, FinetuneOptions) == {"dtype": "fp16", "new_tokens": ("<a>", "<b,>")}
     for cls in (TrainOptions, FinetuneOptions):  # every default that TOML can say
         values = {f.name: f.default for f in fields(cls) if f.default is not None}
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in values.items()]
@@ -56,6 +58,8 @@ def test_options_are_read_by_the_names_of_their_flags(tmp_path):
         ("[data]\nx = 1", "run.toml: data must be"),
         ("schedule = 'cosin'", "did you mean 'cosine'"),
         ("log-every = 1\nlog_every = 2", "says log-every twice"),
+        ("dtype = 'f32'\nprecision = 'fp16'", "says dtype twice"),
+        ("'' = 1", "unknown key ''"),
         ("steps = ", "run.toml is no TOML"),
         ("steps = 1\nsteps = 2", "run.toml is no TOML"),
     ],

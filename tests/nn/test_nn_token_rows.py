@@ -211,6 +211,20 @@ def test_such_a_run_goes_on_to_the_same_bits(tmp_path, base, chats, more):
         resumed_finetune(tmp_path / "run", new_tokens=NEW[:1])
 
 
+def test_preferences_compare_with_the_rows_as_they_began(tmp_path, base):
+    path = tmp_path / "pairs.jsonl"
+    pairs = [
+        {"prompt": f"After {i}? ", "chosen": f"{i + 1}.", "rejected": f"{i - 1}."}
+        for i in range(20)
+    ]
+    path.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    more = {"dpo": True, "log_every": 1, "label_smoothing": 0.1, "eval_every": 0}
+    history = finetune(options(tmp_path, base, path, **more)).result.run.history["train"]
+    # With log-probabilities that have not moved both of its terms are log 2.
+    assert history[0][1] == pytest.approx(np.log(2), rel=1e-5)
+    assert history[-1][1] < history[0][1]
+
+
 def test_tokens_that_are_known_keep_their_ids_and_their_rows(tmp_path, base, chats):
     """As those that a model reserves; and rows that a model has to spare are used."""
     directory = tmp_path / "spare"
