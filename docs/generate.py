@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.guard import results  # noqa: E402 - found beside this folder
-from docs import jax_names  # noqa: E402
+from docs import jax_names, speed_picture  # noqa: E402
 from tests.test_layers import LEVELS, ROOMS  # noqa: E402
 
 WIDTH = 122  # of a picture
@@ -243,6 +243,8 @@ def pages() -> dict[Path, str]:
             made[path] = PART.sub(lambda m: f"{m[1]}\n{_part(parts, m[2])}\n{m[3]}", text)
     folder = ROOT / "docs" / "results"
     made[jax_names.PAGE] = jax_names.page()
+    newest = {KINDS.get(kind, kind): results.newest(kind) for kind in results.kinds()}
+    made[speed_picture.PAGE] = speed_picture.svg(newest)
     return made | {folder / f"{kind}.md": detail(kind) for kind in results.kinds()}
 
 
