@@ -33,18 +33,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fxad_nn.model import Model, load, save
+    from fxad_nn.tensors import read_tree, write_tree
 
-__all__ = ["Model", "load", "save"]
+__all__ = ["Model", "load", "read_tree", "save", "write_tree"]
 
 
 def __getattr__(name: str) -> Any:
-    """The names of `fxad_nn.model`, loaded when they are first asked for."""
+    """The names above, loaded when they are first asked for."""
     if name not in __all__:
         known = ", ".join(__all__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; known: {known}")
     import importlib
 
-    return getattr(importlib.import_module("fxad_nn.model"), name)
+    home = "tensors" if name.endswith("_tree") else "model"
+    return getattr(importlib.import_module(f"fxad_nn.{home}"), name)
 
 
 def __dir__() -> list[str]:
