@@ -193,6 +193,12 @@ class NamedSharding(Sharding):
         self.mesh = mesh
         self.spec = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
 
+    def update(self, *, mesh: AbstractMesh | None = None, spec: Any = None) -> NamedSharding:
+        """The same with another mesh or spec."""
+        return NamedSharding(
+            self.mesh if mesh is None else mesh, self.spec if spec is None else spec
+        )
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NamedSharding) and (self.mesh, self.spec) == (
             other.mesh,

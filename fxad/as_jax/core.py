@@ -22,7 +22,8 @@ from fxad.api.jaxpr import (
 from fxad.api.shaped_array import AbstractValue, ShapedArray
 from fxad.api.shaped_array import aval_of as get_aval
 from fxad.as_jax.primitives import Primitive
-from fxad.trace.tracer import Level, Tracer, ensure_compile_time_eval
+from fxad.core.errors import BadArgument
+from fxad.trace.tracer import Level, Tracer, active_levels, ensure_compile_time_eval
 
 __all__ = [
     "AbstractValue",
@@ -35,6 +36,7 @@ __all__ = [
     "Primitive",
     "ShapedArray",
     "Trace",
+    "TraceTag",
     "Tracer",
     "Value",
     "Var",
@@ -43,12 +45,15 @@ __all__ = [
     "find_top_trace",
     "gensym",
     "get_aval",
+    "get_opaque_trace_state",
     "jaxpr_as_fun",
     "jaxprs_in_params",
     "mapped_aval",
     "new_jaxpr_eqn",
     "no_effects",
+    "set_current_trace",
     "subjaxprs",
+    "take_current_trace",
     "unmapped_aval",
     "valid_jaxtype",
 ]
@@ -73,6 +78,38 @@ def find_top_trace(xs: Iterable[Any]) -> Trace | None:
     """The innermost of the traces of these values; None where none is traced."""
     levels = [x.level for x in xs if isinstance(x, Tracer)]
     return Trace(max(levels, key=lambda level: level.depth)) if levels else None
+
+
+class OpaqueTraceState:
+    """What is being recorded or differentiated at some moment; compared by that."""
+
+    def __init__(self) -> None:
+        self._levels = active_levels()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpaqueTraceState) and self._levels == other._levels
+
+    def __hash__(self) -> int:
+        return hash(self._levels)
+
+
+def get_opaque_trace_state(convention: str = "") -> OpaqueTraceState:
+    """What is being recorded or differentiated now, to be compared with another moment's."""
+    return OpaqueTraceState()
+
+
+class TraceTag:
+    """JAX tells a user's own traces apart by it."""
+
+
+def take_current_trace() -> Any:
+    """Raises BadArgument: fxad's traces are its own."""
+    raise BadArgument("take_current_trace: a Trace of one's own cannot be set; use make_jaxpr")
+
+
+def set_current_trace(*args: Any, **kwargs: Any) -> Any:
+    """Raises BadArgument: fxad's traces are its own."""
+    raise BadArgument("set_current_trace: a Trace of one's own cannot be set; use make_jaxpr")
 
 
 def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fxad.api.jaxpr import builtin
 from fxad.core.errors import TypeMismatch as TypePromotionError
 from fxad.core.source import PACKAGE
 
 __all__ = [
+    "DType",
+    "ExtendedDType",
     "TypePromotionError",
     "api_boundary",
     "backend_compile_and_load",
@@ -20,7 +24,18 @@ __all__ = [
     "wait_for_tokens",
 ]
 
-_excluded: list[str] = []
+_exclude_paths: list[str] = []
+DType = np.dtype
+
+
+class extended(np.generic):
+    """The kind of dtypes with rules of their own. No array has one."""
+
+
+class ExtendedDType:
+    """A dtype with rules of its own. No array has one."""
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 stop_gradient_p = builtin("stop_gradient")
 _backends: dict[str, Any] = {}  # chex asks whether a backend was started
@@ -33,12 +48,12 @@ def backend_compile_and_load(backend: Any, *args: Any, **kwargs: Any) -> Any:
 
 def register_exclusion(path: str) -> None:
     """Have `include_frame` leave out a file."""
-    _excluded.append(path)
+    _exclude_paths.append(path)
 
 
 def include_frame(frame: FrameType) -> bool:
     """Whether a frame is of neither fxad nor an excluded file."""
-    return not frame.f_code.co_filename.startswith((PACKAGE, *_excluded))
+    return not frame.f_code.co_filename.startswith((PACKAGE, *_exclude_paths))
 
 
 def api_boundary(fun: F, **options: Any) -> F:

@@ -282,6 +282,11 @@ def staging() -> bool:
     return _stack.floor is not None
 
 
+def active_levels() -> tuple[Level, ...]:
+    """The levels that are active in this thread, the innermost last."""
+    return tuple(_stack.levels)
+
+
 def tracing() -> bool:
     """Whether any level is active: what is computed now may be differentiated or recorded."""
     return bool(_stack.levels)
