@@ -186,6 +186,81 @@ def test_a_rule_of_one_of_our_ops_may_be_replaced_for_a_while():
     np.testing.assert_array_equal(slope(), before)
 
 
+def test_a_new_rule_may_use_the_one_that_it_replaces():
+    own = ad.primitive_jvps[tanh_p]
+
+    def louder(primals, tangents):
+        out, tangent = own(primals, tangents)
+        return out, 2 * tangent
+
+    f = lambda x: jnp.sum(jnp.tanh(x))  # noqa: E731
+    ad.primitive_jvps[tanh_p] = louder
+    try:
+        np.testing.assert_allclose(fxad.grad(f)(X), 2 / np.cosh(X) ** 2, rtol=1e-5)
+    finally:
+        del ad.primitive_jvps[tanh_p]
+    np.testing.assert_allclose(fxad.grad(f)(X), 1 / np.cosh(X) ** 2, rtol=1e-5)
+    assert tanh_p in ad.primitive_jvps
+    assert tanh_p not in ad.primitive_transposes
+
+
+def pushed(jaxpr, consts, primals, tangents):
+    """Forward mode as an interpreter of JAX's tables: (results, tangents)."""
+    known = dict(
+        zip(jaxpr.constvars, [(c, ad.Zero.from_primal_value(c)) for c in consts], strict=True)
+    )
+    known |= zip(jaxpr.invars, zip(primals, tangents, strict=True), strict=True)
+
+    def read(atom):
+        return (
+            (atom.val, ad.Zero.from_primal_value(atom.val))
+            if type(atom) is Literal
+            else known[atom]
+        )
+
+    for eqn in jaxpr.eqns:
+        values, moving = zip(*map(read, eqn.invars), strict=True)
+        pair = ad.primitive_jvps[eqn.primitive](values, moving, **eqn.params)
+        outs, found = pair if eqn.primitive.multiple_results else ([pair[0]], [pair[1]])
+        known.update(zip(eqn.outvars, zip(outs, found, strict=True), strict=True))
+    return [*map(read, jaxpr.outvars)]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: jnp.sin(x) * x + 1,
+        lambda x: jnp.where(x > 0.5, jnp.exp(x), 3 * x),
+        lambda x: fxad.jit(lambda x: x * x)(x),
+        lambda x: fxad.lax.scan(lambda c, t: (c * t, c + t), jnp.float32(1), x)[1],
+        lambda x: jnp.sort(-x) @ x + X,
+        lambda x: fxad.lax.stop_gradient(x) * 2 + x.astype("int32"),
+    ],
+)
+def test_an_interpreter_may_differentiate_by_the_rules_it_reads(f):
+    closed = fxad.make_jaxpr(f)(X)
+    ((out, tangent),) = pushed(closed.jaxpr, closed.consts, [X], [jnp.ones(5)])
+    wanted = fxad.jvp(f, (X,), (np.ones_like(X),))
+    np.testing.assert_allclose(out, wanted[0], rtol=1e-6)
+    np.testing.assert_allclose(ad.instantiate_zeros(tangent), wanted[1], rtol=1e-6)
+
+
+def test_transposes_of_our_ops_can_be_read():
+    neg = ad.primitive_transposes[builtin("neg")]
+    unknown = ad.UndefinedPrimal(ShapedArray((5,), "float32"))
+    np.testing.assert_array_equal(neg(X, unknown)[0], -X)
+    mul = ad.primitive_transposes[builtin("mul")]
+    assert mul(X, X, unknown)[0] is None
+    np.testing.assert_allclose(mul(X, X, unknown)[1], X * X)
+    (zero,) = neg(ad.Zero(unknown.aval), unknown)
+    assert type(zero) is ad.Zero
+    which, off, on = ad.primitive_transposes[builtin("select")](X, X > 0.5, unknown, unknown)
+    assert which is None
+    np.testing.assert_array_equal(off, np.where(X > 0.5, 0, X))
+    np.testing.assert_array_equal(on, np.where(X > 0.5, X, 0))
+    assert str(ad.Zero.from_primal_value(3)) == "Zero(float0[])"
+
+
 def test_a_rule_of_one_of_our_ops_with_several_results_or_programs_may_be_replaced():
     f = lambda x: fxad.jit(lambda x: (x * x, x))(x)[0].sum()  # noqa: E731
     primitive = builtin("call")
