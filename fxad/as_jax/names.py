@@ -67,7 +67,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.version": ("fxad.as_jax.toplevel",),
     # Private modules that public packages import from.
     "jax._src": (),
+    "jax._src.api": ("fxad",),
     "jax._src.compiler": ("fxad.as_jax.private",),
+    "jax._src.lax": (),
+    "jax._src.lax.lax": ("fxad.lax", "fxad.as_jax.builtin_primitives"),
+    "jax._src.util": ("fxad.as_jax.util",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
 }
 

@@ -27,7 +27,7 @@ from fxad.api import jaxpr
 from fxad.api.jaxpr import OWNERS, Builtin
 from fxad.api.shaped_array import AbstractValue, ShapedArray, aval_of
 from fxad.core.dtypes import float0
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.debug import pure_callback
 from fxad.ir.program import OPS, Opaque, Unknown
@@ -315,9 +315,15 @@ def _reference(primitive: Primitive) -> Callable[..., Any]:
         # An implementation may keep them or use their methods, as it may JAX's arrays.
         given = [Concrete(np.array(a)) for a in arrays]
         found = _many(primitive, primitive.impl(*given, **primitive.viewed(params)))
-        pairs = zip(found, wanted if primitive.multiple_results else (wanted,), strict=True)
-        made = tuple([np.asarray(x).astype(t.dtype).reshape(t.shape) for x, t in pairs])
-        return _one_or_many(primitive, made)
+        declared = _many(primitive, wanted)
+        made = [*map(np.asarray, found)]
+        if [a.shape for a in made] != [t.shape for t in declared]:
+            raise ShapeError(
+                f"{primitive.name}: its implementation gave shapes {[a.shape for a in made]}, and "
+                f"its abstract evaluation says ({', '.join(map(str, declared))})"
+            )
+        converted = [a.astype(t.dtype) for a, t in zip(made, declared, strict=True)]
+        return _one_or_many(primitive, converted)
 
     return rule
 
@@ -338,7 +344,7 @@ def _decomposition(primitive: Primitive) -> Callable[..., Any]:
             return tuple(map(asarray, found))
 
         program, captured = stage(lowered, given, primitive.name)
-        expected = wanted if primitive.multiple_results else (wanted,)
+        expected = _many(primitive, wanted)
         if program.out_types != expected:
             raise TypeMismatch(
                 f"{primitive.name}: its lowering gives {program.out_types}, and its abstract "
@@ -366,11 +372,15 @@ def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
             primitive.ordered(given),
             **primitive.viewed(params),
         )
-        outs, found = (_many(primitive, part) for part in answer)
-        return (
-            _one_or_many(primitive, [*map(asarray, outs)]),
-            _one_or_many(primitive, [*map(_or_none, found)]),
-        )
+        values, found = (_many(primitive, part) for part in answer)
+        outs, moving = [*map(asarray, values)], [*map(_or_none, found)]
+        for out, tangent in zip(outs, moving, strict=True):
+            if tangent is not None and tangent.shape != out.shape:
+                raise ShapeError(
+                    f"{primitive.name}: its derivative rule gave a tangent {base.type_of(tangent)} "
+                    f"for a result {base.type_of(out)}"
+                )
+        return _one_or_many(primitive, outs), _one_or_many(primitive, moving)
 
     return rule
 

@@ -15,7 +15,7 @@ from fxad.api.shaped_array import ShapedArray
 from fxad.as_jax import ad, batching, core, mlir
 from fxad.as_jax.builtin_primitives import exp_p, tanh_p
 from fxad.as_jax.primitives import Primitive
-from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 
 X = np.linspace(0.1, 0.9, 5, dtype=np.float32)
 
@@ -329,6 +329,20 @@ def test_a_rule_that_is_replaced_is_the_one_that_is_compiled():
         assert fxad.jit(lambda x: twice.bind(x))(1.0) == factor
 
 
+def test_what_does_not_keep_to_the_declared_shape_is_refused():
+    p = Primitive("of_three")
+    p.def_impl(lambda x: np.zeros(3))
+    p.def_abstract_eval(lambda x: ShapedArray((2,), x.dtype))
+    with pytest.raises(ShapeError, match=r"of_three: .* shapes \[\(3,\)\], .* says \(f32\[2\]\)"):
+        fxad.jit(lambda x: p.bind(x))(1.0)
+    q = Primitive("wide_tangent")
+    q.def_impl(lambda x: x)
+    q.def_abstract_eval(same_type)
+    ad.primitive_jvps[q] = lambda primals, tangents: (q.bind(*primals), jnp.ones(7))
+    with pytest.raises(ShapeError, match=r"wide_tangent: .* f32\[7\] for a result f32\[\]"):
+        fxad.grad(lambda x: q.bind(x))(1.0)
+
+
 def test_rules_of_lanes_in_both_other_forms():
     p, q = Primitive("by_axis_data"), Primitive("by_size")
     for one in (p, q):
@@ -484,3 +498,27 @@ def test_the_names_are_where_jax_has_them():
         "print(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, 0.0))\n"
     )
     assert out.split("\n")[:3] == ["2.0", "True", "True None"]
+
+
+def test_private_names_that_jaxs_pages_import():
+    out = aliased(
+        "from jax import lax as public\n"
+        "from jax._src.lax import lax\n"
+        "from jax._src import api\n"
+        "from jax._src.util import merge_lists, partition_list, safe_map, safe_zip, split_list\n"
+        "from jax._src.util import unzip2\n"
+        "print(lax.exp_p is public.exp_p, lax.add is public.add, api.grad(lax.exp)(0.0))\n"
+        "print(safe_map(max, [1, 5], [3, 4]), split_list([1, 2, 3], [1]), unzip2([(1, 2)]))\n"
+        "off, on = partition_list([True, False, True], 'abc')\n"
+        "print(off, on, merge_lists([True, False, True], off, on))\n"
+        "for call in (lambda: safe_map(max, [1], []), lambda: merge_lists([True], [1], [])):\n"
+        "    try: call()\n"
+        "    except ValueError: print('refused')\n"
+    )
+    assert out.split("\n")[:5] == [
+        "True True 1.0",
+        "[3, 5] [[1], [2, 3]] ((1,), (2,))",
+        "['b'] ['a', 'c'] ['a', 'b', 'c']",
+        "refused",
+        "refused",
+    ]
