@@ -108,6 +108,13 @@ ELSEWHERE: dict[str, str] = {
     "jax.stages.Wrapped": "fxad.api.jit:Jit",
 }
 
+# Names that were in `jax.core` before they moved to `jax.extend.core`: older code has them there.
+_MOVED = (
+    "ClosedJaxpr DropVar Jaxpr JaxprEqn Literal Primitive Var gensym jaxpr_as_fun jaxprs_in_params "
+    "mapped_aval new_jaxpr_eqn subjaxprs unmapped_aval"
+).split()
+ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
+
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {
     "jax.experimental.checkify.check": "a failed check raises when the function runs",

@@ -502,22 +502,25 @@ def test_the_names_are_where_jax_has_them():
 
 def test_private_names_that_jaxs_pages_import():
     out = aliased(
-        "from jax import lax as public\n"
+        "from jax import core, lax as public\n"
         "from jax._src.lax import lax\n"
         "from jax._src import api\n"
         "from jax._src.util import merge_lists, partition_list, safe_map, safe_zip, split_list\n"
         "from jax._src.util import unzip2\n"
         "print(lax.exp_p is public.exp_p, lax.add is public.add, api.grad(lax.exp)(0.0))\n"
         "print(safe_map(max, [1, 5], [3, 4]), split_list([1, 2, 3], [1]), unzip2([(1, 2)]))\n"
+        "import jax.extend.core\n"
+        "print(core.Literal is jax.extend.core.Literal, core.Jaxpr is jax.extend.core.Jaxpr)\n"
         "off, on = partition_list([True, False, True], 'abc')\n"
         "print(off, on, merge_lists([True, False, True], off, on))\n"
         "for call in (lambda: safe_map(max, [1], []), lambda: merge_lists([True], [1], [])):\n"
         "    try: call()\n"
         "    except ValueError: print('refused')\n"
     )
-    assert out.split("\n")[:5] == [
+    assert out.split("\n")[:6] == [
         "True True 1.0",
         "[3, 5] [[1], [2, 3]] ((1,), (2,))",
+        "True True",
         "['b'] ['a', 'c'] ['a', 'b', 'c']",
         "refused",
         "refused",
