@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -227,6 +229,9 @@ def test_opaque_parameters_differ_where_their_objects_do() -> None:
         for j, other in enumerate(kinds):
             assert (Opaque(one) == Opaque(other)) == (i == j), (one, other)
     assert Opaque([1]) != Opaque([1])  # no hash: either may change
+    kept = Opaque([1])
+    assert copy.deepcopy(kept) != kept == Opaque(kept.value)
+    assert pickle.loads(pickle.dumps(Opaque((1, 2.0)))) == Opaque((1, 2.0))
 
 
 def test_opaque_parameters_print_on_one_line_without_addresses() -> None:
