@@ -10,9 +10,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import api_reference
+import notebooks
+
+DOCS = Path(__file__).parent
 
 project = "fxad"
 author = "The fxad developers"
@@ -30,6 +35,16 @@ html_title = "fxad"
 html_show_sourcelink = False
 
 
-def setup(app: object) -> None:
-    """Write the pages of the API reference before sources are read."""
-    api_reference.write(Path(__file__).parent / "api")
+def setup(app: Sphinx) -> None:
+    """Write the API reference and the notebooks before sources are read."""
+    api_reference.write(DOCS / "api")
+    notebooks.write(DOCS / "downloads")
+    app.connect("source-read", offer_notebook)
+
+
+def offer_notebook(app: Sphinx, name: str, source: list[str]) -> None:
+    """Put a link to the page's notebook below its heading."""
+    if name in notebooks.PAGES:
+        heading, rest = source[0].split("\n", 1)
+        link = f"{{download}}`Download this page as a notebook <downloads/{name}.ipynb>`"
+        source[0] = f"{heading}\n\n{link}\n{rest}"

@@ -220,12 +220,22 @@ since the commit that the command names, with the verdict of [the guard](../guar
 """
 
 
+# ---------------------------------------------------------------- programs
+
+
+def program(name: str, fence: str = "python") -> str:
+    """A program of examples/cookbook, without the lines that call `main()`: the page does.
+    fence: "py" for one that needs a package which the tests do not."""
+    text = (ROOT / "examples" / "cookbook" / f"{name}.py").read_text()
+    return f"```{fence}\n{text.split('if __name__ ==')[0].strip()}\n```\n"
+
+
 # ---------------------------------------------------------------- pages
 
 
 def pages() -> dict[Path, str]:
     """Every page with generated parts, as it should read."""
-    parts = {"house": house, "llvm": llvm, "summary": summary, "cases": cases}
+    parts = {"house": house, "llvm": llvm, "summary": summary, "cases": cases, "program": program}
     made = {}
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         text = path.read_text()

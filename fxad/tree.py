@@ -142,7 +142,8 @@ def partition(tree: Any, chosen: Any, *, is_leaf: Any = None) -> tuple[Any, Any]
     {'adapter': 2.0, 'base': 1.0}
     """
     values, treedef = flatten(tree, is_leaf)
-    masks = [chosen] * len(values) if callable(chosen) else broadcast_prefix(chosen, treedef)
+    function = callable(chosen) and not is_tree_node(chosen)  # a tree of a class with `__call__`
+    masks = [chosen] * len(values) if function else broadcast_prefix(chosen, treedef)
     sides = [_choice(mask, value) for mask, value in zip(masks, values, strict=True)]
     pairs = [(v, None) if side else (None, v) for v, side in zip(values, sides, strict=True)]
     return unflatten(treedef, [a for a, _ in pairs]), unflatten(treedef, [b for _, b in pairs])

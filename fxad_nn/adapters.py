@@ -13,6 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fxad.numpy as jnp
 from fxad.core.schema import (
     Mismatch,
@@ -20,6 +22,7 @@ from fxad.core.schema import (
     array,
     boolean,
     integer,
+    mapping,
     nullable,
     number,
     one_of,
@@ -34,10 +37,13 @@ from fxad_nn.families import family_of
 from fxad_nn.files import replacing
 from fxad_nn.lora import Lora, adapters_of, linear_modules, with_adapters
 from fxad_nn.tensors import Stored, stored, warn_if_not_finite, write_tree
+from fxad_nn.token_rows import TABLES, row_specs, rows_of, with_rows
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """What PEFT puts before the names of a causal language model's modules."""
+ROWS = "token_adapter.trainable_tokens_delta"
+"""What PEFT calls rows of token tables; they are whole rows, no differences."""
 FACTORS = {"lora_A": "a", "lora_B": "b"}
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
@@ -59,6 +65,9 @@ def save_adapters(
         for name, leaves in adapters.items()
         for theirs, ours in FACTORS.items()
     }
+    rows = rows_of(params)
+    tables = {place: _table(place, config) for place in rows}
+    tensors |= {f"{PREFIX}{name}.{ROWS}": rows[place]["values"] for place, name in tables.items()}
     values = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -72,6 +81,11 @@ def save_adapters(
         "bias": "none",
         "inference_mode": True,
     }
+    if rows:
+        values["trainable_token_indices"] = {
+            name.rpartition(".")[2]: np.asarray(rows[place]["ids"]).tolist()
+            for place, name in tables.items()
+        }
     try:
         with replacing(directory / WEIGHTS) as temporary:
             write_tree(temporary, tensors)
@@ -92,8 +106,10 @@ def _targets(modules: Any, config: models.Config) -> set[str]:
 def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[Any, Lora]:
     """The parameters with the adapters of a directory beside their weights, and what these are.
 
-    Factors become float32. Raises CheckpointError naming the file, and the field or tensor, where
-    one is missing, damaged, not supported, or of another model.
+    Factors become float32, and so do rows of tokens (`fxad_nn.token_rows`), whose ids must be below
+    the vocabulary of `config`: `token_rows.resized` makes room for new ones. Raises CheckpointError
+    naming the file, and the field or tensor, where one is missing, damaged, not supported, or of
+    another model.
     """
     path = directory / CONFIG
     values = read(path, SCHEMA, CheckpointError)
@@ -107,19 +123,57 @@ def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[
         )
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    return with_adapters(params, _read(directory / WEIGHTS, config, lora)), lora
+    adapters, rows = _read(directory / WEIGHTS, config, lora, _row_ids(values, config, path))
+    return with_rows(with_adapters(params, adapters), rows), lora
+
+
+def _row_ids(values: dict[str, Any], config: models.Config, path: Path) -> dict[str, list[int]]:
+    """The ids that have rows of their own, by the published name of their table. PEFT calls a table
+    by the end of its name; a list alone is of the one that embeds tokens."""
+    found = values.get("trainable_token_indices") or {}
+    specs = {_table(place, config): place for place in row_specs(config, 1)}
+    if type(found) is list:
+        found = {next(iter(specs)): found}
+    named: dict[str, list[int]] = {}
+    for name, ids in found.items():
+        table = next((t for t in specs if f".{t}".endswith(f".{name}")), None)
+        if table is None:
+            raise CheckpointError(f"{path}: this model has no token table {shown(name)}")
+        if max(ids) >= config.vocab:
+            raise CheckpointError(
+                f"{path} has a row for id {max(ids)}, the model a vocabulary of {config.vocab}: "
+                "make room for it first (fxad_nn.token_rows.resized)"
+            )
+        named[table] = ids
+    if named and named.keys() != specs.keys():
+        missing = sorted(specs.keys() - named.keys())
+        raise CheckpointError(f"{path} has rows of new tokens, but none of {missing[0]}")
+    return named
+
+
+def _table(place: str, config: models.Config) -> str:
+    """The published name of a table of tokens."""
+    return family_of(config).published(f"{place}.{TABLES[place]}").removesuffix(".weight")
 
 
 def _target_names(value: str | list[str]) -> tuple[str, ...] | str:
     return value if isinstance(value, str) else tuple(sorted(value))
 
 
-def _read(path: Path, config: models.Config, lora: Lora) -> dict[str, dict[str, Any]]:
-    """The adapters in a file, each with both of its factors."""
+def _read(
+    path: Path, config: models.Config, lora: Lora, ids: dict[str, list[int]]
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """The adapters in a file, each with both of its factors, and the rows of these ids."""
     sizes = linear_modules(config)
     ours = {PREFIX + family_of(config).published(name): name for name in sizes}
     found: dict[str, Any] = {}
+    tables = {f"{PREFIX}{_table(p, config)}.{ROWS}": p for p in row_specs(config, 1)}
+    rows: dict[str, dict[str, Any]] = {}
     for tensor in stored([path]):
+        if (place := tables.get(tensor.name)) and (chosen := ids.get(_table(place, config))):
+            values = _factor(tensor, (len(chosen), config.width), path)
+            rows[place] = {"ids": jnp.asarray(np.array(chosen, np.int32)), "values": values}
+            continue
         module, _, factor = tensor.name.removesuffix(".weight").rpartition(".")
         known = tensor.name.endswith(".weight") and factor in FACTORS and module in ours
         if not known:
@@ -134,9 +188,13 @@ def _read(path: Path, config: models.Config, lora: Lora) -> dict[str, dict[str, 
     missing = [name for name in missing if name not in found]
     if missing or not modules:
         raise CheckpointError(f"{path} does not hold {missing[0] if missing else 'any adapter'}")
-    warn_if_not_finite(found, str(path))
+    if absent := [name for name, place in tables.items() if ids and place not in rows]:
+        raise CheckpointError(f"{path} does not hold {absent[0]}")
+    values = {f"{place}.rows": part["values"] for place, part in rows.items()}
+    warn_if_not_finite({**found, **values}, str(path))
     scale = jnp.float32(lora.scale)
-    return {m: {"a": found[f"{m}.a"], "b": found[f"{m}.b"], "scale": scale} for m in modules}
+    adapters = {m: {"a": found[f"{m}.a"], "b": found[f"{m}.b"], "scale": scale} for m in modules}
+    return adapters, rows
 
 
 def _factor(tensor: Stored, shape: tuple[int, int], path: Path) -> Any:
@@ -159,6 +217,14 @@ def _off(value: Any) -> Any:
 
 
 NAME = string(most=1000)
+ROW_IDS = array(integer(0, (1 << 31) - 1), 1)
+
+
+def _indices(value: Any) -> Any:
+    """`trainable_token_indices`: a list of ids, or one for each table."""
+    return nullable(ROW_IDS if type(value) is list else mapping(ROW_IDS))(value)
+
+
 SCHEMA = record(
     {
         "peft_type": one_of("LORA"),
@@ -171,6 +237,7 @@ SCHEMA = record(
         "use_rslora": boolean,
         "bias": one_of("none"),
         "task_type": nullable(one_of("CAUSAL_LM")),
+        "trainable_token_indices": _indices,
         # About making adapters, not about those that are there.
         "auto_mapping": anything,
         "base_model_name_or_path": anything,

@@ -1,5 +1,6 @@
-"""The command line: `python -m fxad_nn train`, `finetune`, `sample` and `plot`.
+"""The command line: `python -m fxad_nn train`, `finetune`, `prepare`, `sample` and `plot`.
 
+python -m fxad_nn prepare books.jsonl --out data --vocabulary gpt2
 python -m fxad_nn train --preset nano --data input.txt
 python -m fxad_nn finetune --model Llama-3.2-1B --data chat.jsonl --lora 16
 python -m fxad_nn sample runs/nano-1 --prompt "To be"
@@ -32,12 +33,13 @@ from fxad_nn.generate import cast, generate
 from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
 from fxad_nn.model import load
 from fxad_nn.optim import averaged
-from fxad_nn.options import add_options, option, parse
+from fxad_nn.options import add_options, build, option, parse
 from fxad_nn.plot import draw_losses
+from fxad_nn.prepare import PrepareOptions, prepare
 from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import Run, fxad_version, resumed_options, saved_optimizer
 from fxad_nn.run_file import joined, read_options
-from fxad_nn.screen import Output, Screen, complain, console_on, say
+from fxad_nn.screen import Bytes, Output, Screen, complain, console_on, say
 from fxad_nn.tokenizer import Tokenizer, from_directory, start_of
 from fxad_nn.train import Result, train
 
@@ -102,7 +104,9 @@ def _run(given: dict[str, Any], output: Output) -> int:
         return _train(given, output)
     if command == "finetune":
         return _finetune(given, output)
-    if command == "plot":
+    if command == "prepare":
+        _prepare(given, console_on(output))
+    elif command == "plot":
         _plot(given["run"], console_on(output))
     else:
         _sample(given, output)
@@ -138,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fxad_nn", description="Train and fine-tune models, and let them continue texts."
     )
-    names = "train|finetune|sample|plot"
+    names = "train|finetune|prepare|sample|plot"
     commands = parser.add_subparsers(dest="command", required=True, metavar=names)
     training = commands.add_parser(
         "train",
@@ -161,6 +165,14 @@ def _parser() -> argparse.ArgumentParser:
         default=argparse.SUPPRESS,
         help="show so many examples, what is trained in green, and do nothing else",
     )
+    preparing = commands.add_parser(
+        "prepare",
+        help="make token shards of texts",
+        description="Make token shards of texts of any size, which train reads part by part.",
+        allow_abbrev=False,
+    )
+    preparing.add_argument("data", type=Path, nargs="+", help="UTF-8 texts, or .jsonl of documents")
+    add_options(preparing, PrepareOptions)
     sampling = commands.add_parser("sample", help="continue a text", allow_abbrev=False)
     sampling.add_argument("model", type=Path, help="run, checkpoint or Hugging Face directory")
     add_options(sampling, SampleOptions)
@@ -174,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
             default=argparse.SUPPRESS,
             help="TOML file with options by the names of their flags",
         )
-    for command in (training, tuning, sampling, plotting):
+    for command in (training, tuning, preparing, sampling, plotting):
         command.add_argument(
             "--debug",
             action="store_true",
@@ -214,6 +226,21 @@ def _finetune(given: dict[str, Any], output: Output) -> int:
     if not tuned.result.interrupted:
         _conclude_tuning(tuned, console_on(output))
     return _ended(tuned.result, "finetune", output)
+
+
+def _prepare(given: dict[str, Any], console: Console) -> None:
+    """Make shards, with a bar of the bytes that were read, and say what was made."""
+    paths = given.pop("data")
+    options = build(PrepareOptions, given, "options")
+    with Bytes(console) as bar:
+        made = prepare(paths, options, bar.went_on)
+    for split, shards in (("train", made.train), ("validation", made.val)):
+        count = len(shards)
+        if count:
+            say(console, f"{split}: {count} shard{'s' if count > 1 else ''}, {shards[0]} ...")
+    say(console, f"{made.documents:,} documents, {made.tokens:,} tokens in {options.out}")
+    if options.val_share and not made.val:
+        say(console, "no document was drawn for validation: train takes the end of the last shard")
 
 
 def _with_file(given: dict[str, Any], cls: type) -> dict[str, Any]:

@@ -32,16 +32,20 @@ Tokens = tuple[TokenSequence, ...]
 """A split: one or more parts, integers [length]; no window crosses from one into the next."""
 Batch = tuple[np.ndarray, np.ndarray]
 """Tokens and targets, both int32 [size, context]."""
+Shares = tuple[tuple[int, int], ...]
+"""Of each source of a mixture, how many parts it has, and how many rows of each block."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Two splits, the tokenizer they were made with, and in words where they come from."""
+    """Two splits, the tokenizer they were made with, and in words where they come from; of a
+    mixture (`fxad_nn.data_mixture`) the shares of its sources."""
 
     train: Tokens
     val: Tokens
     tokenizer: Tokenizer
     source: str
+    shares: Shares = ()
 
 
 def open_data(
@@ -57,13 +61,18 @@ def open_data(
     `known` is used instead where a model already has its tokenizer. For shards `vocab` bounds
     the ids. Text is tokenized once and kept in the cache directory.
     """
-    if path is not None and (path.is_dir() or path.suffix == ".bin"):
-        encoder = known or _shard_tokenizer(tokenizer, vocabulary, vocab)
+    if path is not None and is_sharded(path):
+        encoder = known or shard_tokenizer(tokenizer, vocabulary, vocab)
         return _open_shards(path, encoder, vocab)
     text = find_text(path)
     encoder = known or make_tokenizer(tokenizer, vocabulary, text.content)
     train, val = (tokenized(part, encoder) for part in _split(text))
     return Dataset((train,), (val,), encoder, text.source)
+
+
+def is_sharded(path: Path) -> bool:
+    """Whether a path is read as token shards, not as a text."""
+    return path.is_dir() or path.suffix == ".bin"
 
 
 def make_tokenizer(name: str, vocabulary: Path | None, text: str) -> Tokenizer:
@@ -104,7 +113,8 @@ def _split(text: Text) -> tuple[str, str]:
     return text.content[:cut], text.content[cut:]
 
 
-def _shard_tokenizer(name: str, vocabulary: Path | None, vocab: int) -> Tokenizer:
+def shard_tokenizer(name: str, vocabulary: Path | None, vocab: int) -> Tokenizer:
+    """The tokenizer of shards, which do not say theirs: ids, where none is named."""
     if vocabulary is not None and name in ("gpt2", "ids"):
         return from_directory(vocabulary)
     if name == "byte":
@@ -148,13 +158,24 @@ def random_batch(tokens: Tokens, size: int, context: int, seed: int, index: int)
     random order: on small texts that sees more of the text than independent draws do. A pure
     function of its arguments, so resuming needs nothing but the number of the batch.
     """
-    lengths = tuple(len(part) for part in tokens)
     rows = np.empty((size, context + 1), np.int32)
     for row, drawn in zip(rows, range(index * size, (index + 1) * size), strict=True):
-        epoch, position = divmod(drawn, _windows_per_epoch(lengths, context))
-        part, start = _epoch(lengths, context, seed, epoch)[position]
-        row[:] = tokens[part][start : start + context + 1]
+        row[:] = window_rows(tokens, context, (seed, 0), drawn)
     return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+
+
+def window_rows(tokens: Tokens, context: int, seed: tuple[int, int], number: int) -> np.ndarray:
+    """Window `number` of an endless shuffled reading, [context + 1]; seed: and which source of a
+    mixture these tokens are."""
+    lengths = tuple(len(part) for part in tokens)
+    total = windows_per_epoch(lengths, context)
+    epoch, position = divmod(number, total)
+    if total <= MOST_AT_ONCE:
+        part, start = _epoch(lengths, context, seed, epoch)[position]
+    else:
+        part, start = _in_groups(lengths, context, seed, epoch, position)
+    window: np.ndarray = tokens[part][start : start + context + 1]
+    return window
 
 
 def _window_counts(lengths: tuple[int, ...], context: int) -> list[int]:
@@ -163,23 +184,86 @@ def _window_counts(lengths: tuple[int, ...], context: int) -> list[int]:
     return [max(count - 1, min(count, 1)) for count in whole]
 
 
-def _windows_per_epoch(lengths: tuple[int, ...], context: int) -> int:
+def windows_per_epoch(lengths: tuple[int, ...], context: int) -> int:
+    """How many windows an epoch has; DataError for none."""
     total = sum(_window_counts(lengths, context))
     if total < 1:
         raise DataError(f"no part of the split holds a window of context {context}")
     return total
 
 
-@functools.lru_cache(maxsize=2)
-def _epoch(lengths: tuple[int, ...], context: int, seed: int, epoch: int) -> np.ndarray:
+@functools.lru_cache(maxsize=8)
+def _epoch(lengths: tuple[int, ...], context: int, seed: tuple[int, int], epoch: int) -> np.ndarray:
     """The shuffled (part, start) of every window of one epoch, int64 [windows, 2]."""
-    random = np.random.Generator(np.random.Philox(key=[seed, epoch]))
+    random = _philox(seed, epoch, 0)
     order = []
     for part, count in enumerate(_window_counts(lengths, context)):
         phase = random.integers(max(lengths[part] - count * context, 1))
         starts = phase + context * np.arange(count)
         order.append(np.stack([np.full(count, part), starts], axis=1))
     return random.permutation(np.concatenate(order))
+
+
+MOST_AT_ONCE = 1 << 24
+"""Windows that are shuffled all together, with 16 bytes for each. More are in two levels."""
+
+RUN = 1 << 10
+"""Neighbouring windows that stay in one group."""
+
+GROUP = 1 << 10
+"""Runs of windows, from anywhere, that are shuffled together."""
+
+
+def _in_groups(
+    lengths: tuple[int, ...], context: int, seed: tuple[int, int], epoch: int, position: int
+) -> tuple[int, int]:
+    """(part, start) of the window at a position of an epoch, shuffled in two levels: runs of
+    windows among each other, then the windows of each group of runs.
+
+    In memory are the runs, and the windows of one group: of 100 billion tokens in windows of 1024
+    about 20 MB.
+    """
+    _, ends = _runs(lengths, context, seed, epoch)
+    group = int(np.searchsorted(ends, position, side="right"))
+    before = int(ends[group - 1]) if group else 0
+    part, start = _group(lengths, context, seed, epoch, group)[position - before]
+    return int(part), int(start)
+
+
+@functools.lru_cache(maxsize=8)
+def _runs(
+    lengths: tuple[int, ...], context: int, seed: tuple[int, int], epoch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The shuffled (part, start, windows) of every run, int64 [runs, 3], and where groups of them
+    end in the order of windows."""
+    random = _philox(seed, epoch, 0)
+    found = []
+    for part, count in enumerate(_window_counts(lengths, context)):
+        phase = random.integers(max(lengths[part] - count * context, 1))
+        first = np.arange(0, count, RUN)
+        sizes = np.minimum(count - first, RUN)
+        found.append(np.stack([np.full(len(first), part), phase + context * first, sizes], axis=1))
+    runs = random.permutation(np.concatenate(found))
+    return runs, np.cumsum(np.add.reduceat(runs[:, 2], np.arange(0, len(runs), GROUP)))
+
+
+@functools.lru_cache(maxsize=4)
+def _group(
+    lengths: tuple[int, ...], context: int, seed: tuple[int, int], epoch: int, group: int
+) -> np.ndarray:
+    """The shuffled (part, start) of every window of a group, int64 [windows, 2]."""
+    runs = _runs(lengths, context, seed, epoch)[0][group * GROUP : (group + 1) * GROUP]
+    starts = [start + context * np.arange(size) for _, start, size in runs]
+    parts = np.repeat(runs[:, 0], runs[:, 2])
+    windows = np.stack([parts, np.concatenate(starts)], axis=1)
+    return _philox(seed, epoch, group + 1).permutation(windows)
+
+
+def _philox(seed: tuple[int, int], epoch: int, part: int) -> np.random.Generator:
+    """A generator for a part of an epoch's order; each has 2^128 numbers of its own."""
+    number, source = seed
+    key = [number, epoch + (source << 40)]
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, part, 0]))
 
 
 def windows(

@@ -29,6 +29,8 @@ from fxad_nn.layers import (
     document_starts,
     embedding,
     embedding_spec,
+    head_logits,
+    head_of,
     linear,
     linear_spec,
     norm_spec,
@@ -327,7 +329,7 @@ def _tables(config: Config, time: int, length: int) -> list[Tables]:
 
 
 def _embedded(params: dict[str, Any], tokens: Any, config: Config) -> Any:
-    x = embedding(params["embed"]["token"], tokens)
+    x = embedding(params["embed"], tokens)
     x = x * jnp.asarray(math.sqrt(config.width), x.dtype) if config.embed_scaled else x
     return kept(params["embed"], "embedded", x)
 
@@ -399,14 +401,9 @@ def extend(
     return x, cache
 
 
-def _head(params: dict[str, Any], config: Config) -> dict[str, Any]:
-    """What `linear` makes logits with: a weight [vocab, width]."""
-    return {"weight": params["embed"]["token"]} if config.tied else params["head"]
-
-
 def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     """features [..., width] -> logits [..., vocab]."""
-    logits = linear(_head(params, config), x, config.products)
+    logits = head_logits(head_of(params, config.tied), x, config.products)
     if config.logit_cap is None:
         return logits
     return config.logit_cap * jnp.tanh(logits / config.logit_cap)
@@ -431,16 +428,16 @@ def loss(
     and with `router_losses` those of routers, over the positions that a target depends on.
 
     segments: as in `features`. Where there is a `logit_cap`, or an adapter beside the head, all
-    logits are in memory. With penalties, and no such adapter, some of them are, and the head's
-    product is computed twice.
+    logits are in memory. With penalties or rows beside the head, and no such adapter, some of them
+    are, and the head's product is computed twice.
     """
     tokens, targets = batch
     x, routed = _features(params, tokens, config, segments)
-    p = _head(params, config)
+    p = head_of(params, config.tied)
     if "lora" in p or (penalties == NONE and config.logit_cap is not None):
         # In chunks the dropout of an adapter would leave out the same places of each.
         value = cross_entropy(head(params, x, config), targets, penalties)
-    elif penalties != NONE:
+    elif penalties != NONE or "rows" in p:
         logits_of = partial(head, params, config=config)
         value = chunked_cross_entropy(logits_of, x, targets, penalties)
     else:

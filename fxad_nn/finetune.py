@@ -12,6 +12,7 @@ transformers and in PEFT.
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import fxad
-from fxad.core.schema import canonical, read_bytes
+from fxad.core.schema import canonical, read, read_bytes
 from fxad_nn import chat_template, hf, models, store
 from fxad_nn.adapters import save_adapters
 from fxad_nn.chat_data import read_conversations
@@ -48,7 +49,10 @@ from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
 from fxad_nn.samples import Prompt
 from fxad_nn.step import LONG
+from fxad_nn.subwords import Subwords
+from fxad_nn.token_rows import add_rows, resized, row_specs, rows_of, with_rows
 from fxad_nn.tokenizer import Tokenizer, from_directory
+from fxad_nn.tokenizer_config import SETTINGS, TOKENIZER_CONFIG
 from fxad_nn.train import Result, carry_out
 from fxad_nn.tuning import Corpus, Tuning, asked, split
 
@@ -56,7 +60,7 @@ MOST_PROMPTS = 1 << 20
 """Bytes of a file of prompts."""
 
 FIXED = (
-    *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo"),
+    *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo", "new_tokens"),
     *("data", "eval_data", "eval_share", "eval_examples", "seed", "format"),
     *("context", "too_long", "pack"),
     *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
@@ -96,9 +100,12 @@ def finetune(options: FinetuneOptions, listener: Listener | None = None) -> Tune
 
 def begin(options: FinetuneOptions) -> Run:
     """A run at step 0."""
-    directory = new_directory(options.out, _required(options.model, "model").name or "tuned")
+    base = _required(options.model, "model")
+    directory = new_directory(options.out, base.name or "tuned")
+    if options.dtype is None and hf.read_config(base).dtype == "float16":
+        options = replace(options, dtype="float16")  # whose gradients need a scaled loss
     model, trained, frozen = _parts(options)
-    digests = _digests(_required(options.model, "model"))
+    digests = _digests(base)
     task = _task(options, model.config, frozen, _reference(options, trained, frozen), digests)
     steps = options.steps or max(round(task.steps_per_epoch * options.epochs), 1)
     warmup = steps // 20 if options.warmup < 0 else options.warmup
@@ -116,7 +123,7 @@ def resume(options: FinetuneOptions) -> Run:
         raise CheckpointError(f"{saved.path} is of another model than {options.model}")
     base = _required(options.model, "model")
     digests = _digests(base)
-    _require_unchanged(saved, base, digests)
+    _require_unchanged(saved, options, digests)
     task = _task(options, model.config, frozen, _reference(options, trained, frozen), digests)
     if task.source != saved.state["source"]:
         raise DataError(
@@ -144,11 +151,14 @@ def _digests(base: Path) -> dict[str, str]:
     }
 
 
-def _require_unchanged(saved: store.Checkpoint, base: Path, now: dict[str, str]) -> None:
+def _require_unchanged(
+    saved: store.Checkpoint, options: FinetuneOptions, now: dict[str, str]
+) -> None:
     """CheckpointError where the model that a run began from is not what it was."""
+    base = _required(options.model, "model")
     before = saved.state.get("digests", {})
     changed = [name for name in now if name in before and before[name] != now[name]]
-    if saved.tokenizer.to_json() != from_directory(base).to_json():
+    if saved.tokenizer.to_json() != _tokenizer(options).to_json():
         changed.append("tokenizer")
     if changed:
         raise CheckpointError(
@@ -163,17 +173,53 @@ def _required(path: Path | None, name: str) -> Path:
     return path
 
 
+def _tokenizer(options: FinetuneOptions) -> Subwords:
+    """The tokenizer of the model's directory, with the new tokens."""
+    directory = _required(options.model, "model")
+    if options.new_tokens and not (directory / TOKENIZER).is_file():
+        raise ConfigError(
+            f"--new-tokens needs a {TOKENIZER} in {directory}, which its tokenizer has in another "
+            "form: transformers.AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) makes one"
+        )
+    found = from_directory(directory)
+    return found.with_special(options.new_tokens) if options.new_tokens else found
+
+
+def _token_ids(options: FinetuneOptions) -> list[int]:
+    """The ids of the new tokens."""
+    tokenizer = _tokenizer(options)
+    return [i for token in options.new_tokens if (i := tokenizer.id_of(token)) is not None]
+
+
+def _loaded(options: FinetuneOptions, mapped: bool = False, quantize: str | None = None) -> Model:
+    """The model with rows for the new tokens: of those that its tokenizer knew they stay."""
+    directory = _required(options.model, "model")
+    model = load(directory, mapped=mapped, quantize=quantize)
+    if not options.new_tokens:
+        return model
+    before, tokenizer = from_directory(directory), _tokenizer(options)
+    fresh = [
+        i
+        for t, i in zip(options.new_tokens, _token_ids(options), strict=True)
+        if before.id_of(t) is None
+    ]
+    known = min(before.size, model.config.vocab)
+    return Model(*resized(model.params, model.config, tokenizer.size, known, fresh))
+
+
 def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
     """A model, and its parameters in two trees: those that are trained and those that are not.
 
     Without adapters all are trained, in float32; products keep the precision that is stored.
     """
-    model = load(_required(options.model, "model"), quantize=options.quantize)
+    model = _loaded(options, quantize=options.quantize)
     config = model.config
     if options.lora is not None:
         lora, key = options.adapters(), fxad.random.key(options.seed)
         where = lora.rank, lora.alpha, lora.targets
         params = add_lora(model.params, config, *where, key, lora.rslora)
+        if options.new_tokens:
+            params = add_rows(params, config, _token_ids(options))
         chosen: Any = trainable(params)
     else:
         params = fxad.tree.map(lambda leaf: leaf.astype("float32"), model.params)
@@ -200,6 +246,8 @@ def _saved_spec(options: FinetuneOptions, config: models.Config) -> Any:
     if options.lora is None:
         return spec
     placed = with_adapters(spec, adapter_specs(config, options.adapters()))
+    if options.new_tokens:
+        placed = with_rows(placed, row_specs(config, len(options.new_tokens)))
     return fxad.tree.partition(placed, trainable(placed))[0]
 
 
@@ -214,21 +262,21 @@ def _task(
     digests: dict[str, str],
 ) -> Tuning:
     directory, data = _required(options.model, "model"), _required(options.data, "data")
-    tokenizer, context = from_directory(directory), _context(options, config)
+    tokenizer, context = _tokenizer(options), _context(options, config)
     encoder, counts = _encoder(directory, tokenizer, config), Counts()
 
-    def read(path: Path) -> list[Example | Pair]:
+    def examples(path: Path) -> list[Example | Pair]:
         items = read_conversations(path, options.format)
         found = list(encoded(items, encoder, context, options.too_long, counts))
         for example in found[:1]:
             _require_kind(example, options, path)
         return found
 
-    train, source = read(data), _digest(data)
+    train, source = examples(data), _digest(data)
     if options.eval_data is None:
         train, val = split(train, options.eval_share, options.eval_examples, options.seed)
     else:
-        val, source = read(options.eval_data), f"{source} and {_digest(options.eval_data)}"
+        val, source = examples(options.eval_data), f"{source} and {_digest(options.eval_data)}"
         val = val[:: -(-len(val) // options.eval_examples) or 1]
     if not train or not val:
         raise DataError(f"{source}: {counts}: too little to train and to validate on")
@@ -287,7 +335,8 @@ def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bo
         raise ConfigError(f"--preview must be 0 or more, got {count}")
     directory, data = _required(options.model, "model"), _required(options.data, "data")
     config = hf.read_config(directory)
-    tokenizer, context = from_directory(directory), _context(options, config)
+    tokenizer, context = _tokenizer(options), _context(options, config)
+    config = replace(config, vocab=max(config.vocab, tokenizer.size))
     encoder = _encoder(directory, tokenizer, config)
     items = read_conversations(data, options.format)
     for example in islice(encoded(items, encoder, context, options.too_long, Counts()), count):
@@ -323,9 +372,12 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
     if options.lora is not None and options.save in ("both", "adapter"):
         saved.append(run.directory / ADAPTER)
         save_adapters(saved[-1], params, run.config, options.adapters(), str(base.absolute()))
+        if options.new_tokens:
+            save_tokenizer(base, _tokenizer(options), saved[-1])
     if options.save in ("both", "merged"):
         if options.quantize is not None:
-            params = with_adapters(load(base, mapped=True).params, adapters_of(params))
+            whole = with_adapters(_loaded(options, mapped=True).params, adapters_of(params))
+            params = with_rows(whole, rows_of(params))
         if options.lora is not None:
             params, rounding = merge_lora(params, run.config)
         dtype = hf.read_config(base).dtype
@@ -333,7 +385,10 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         saved.append(run.directory / MERGED)
         config = replace(run.config, dtype=dtype, products=None, recompute=False)
         save_model(Model(params, config), saved[-1], options.max_shard_size)
-        copy_tokenizer(base, saved[-1])
+        if options.new_tokens:
+            save_tokenizer(base, _tokenizer(options), saved[-1])
+        else:
+            copy_tokenizer(base, saved[-1])
     return saved, rounding
 
 
@@ -349,6 +404,7 @@ def _best(run: Run) -> Any:
     return found.params if optimizer is None else averaged(found.optimizer, found.params)
 
 
+TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = (
     "tokenizer*",
     "special_tokens_map.json",
@@ -373,3 +429,21 @@ def copy_tokenizer(source: Path, target: Path) -> None:
         raise CheckpointError(
             f"could not copy {source}'s tokenizer to {target}: {error}"
         ) from error
+
+
+def save_tokenizer(source: Path, tokenizer: Subwords, target: Path) -> None:
+    """Write a tokenizer that was made from the one of the model `source`, with all that stands
+    beside that, its chat templates too. CheckpointError where the disk fails."""
+    copy_tokenizer(source, target)
+    path = target / TOKENIZER_CONFIG
+    try:
+        with replacing(target / TOKENIZER) as temporary:
+            temporary.write_text(tokenizer.describe(), "utf-8")
+        settings = read(path, SETTINGS, DataError) if path.is_file() else {}
+        if "added_tokens_decoder" in settings:  # or transformers would not call them special
+            found = json.loads(path.read_text("utf-8"))
+            found["added_tokens_decoder"] = tokenizer.added() | found["added_tokens_decoder"]
+            with replacing(path) as temporary:
+                temporary.write_text(json.dumps(found, indent=2, ensure_ascii=False), "utf-8")
+    except OSError as error:
+        raise CheckpointError(f"could not save the tokenizer in {target}: {error}") from error

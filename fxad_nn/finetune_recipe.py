@@ -42,6 +42,9 @@ class FinetuneOptions(RunOptions):
     pack: bool = option(True, "examples share rows; each sees only itself (not with --dpo)")
     lora: int | None = option(None, "rank of adapters (default: all parameters are trained)")
     alpha: float | None = option(None, "what adapters are scaled by (default: twice the rank)")
+    new_tokens: tuple[str, ...] = option(
+        (), "special tokens to add, with embeddings that are trained, such as '<|im_end|>'"
+    )
     targets: str = option(ALL_LINEAR, "modules that get adapters, such as q_proj,v_proj")
     rslora: bool = option(False, "scale adapters by alpha / sqrt(rank) instead of alpha / rank")
     dropout: float = option(0.0, "of the adapters' inputs")
@@ -61,7 +64,9 @@ class FinetuneOptions(RunOptions):
     steps: int = option(0, "optimizer steps in all (0: as many as --epochs takes)")
     batch: int = option(4, "examples per batch (packed: on average)")
     context: int | None = option(None, f"tokens per example (default: at most {LONGEST})")
-    dtype: str | None = option(None, "of the factors of products (default: as stored)", DTYPES)
+    dtype: str | None = option(
+        None, "of the factors of products (default: as stored)", DTYPES, also="--precision"
+    )
     learning_rate: float = option(1e-5, "peak learning rate (default with --lora: 0.0002)")
     final_rate: float = option(0.0, "learning rate at the last step")
     warmup: int = option(-1, "steps over which it rises (-1: a twentieth of all)")
@@ -78,6 +83,12 @@ class FinetuneOptions(RunOptions):
         self._require("residual_dropout", 0 <= self.residual_dropout < 1, "in [0, 1)")
         for name in ("epochs", "beta"):
             self._require(name, getattr(self, name) > 0, "a positive number")
+        distinct = len(set(self.new_tokens)) == len(self.new_tokens) and all(self.new_tokens)
+        self._require("new_tokens", distinct, "different texts")
+        if self.dpo:
+            self._require("z_loss", not self.z_loss, "left out with --dpo")
+            smooth = "below 0.5 with --dpo: the share of pairs whose labels are wrong"
+            self._require("label_smoothing", self.label_smoothing < 0.5, smooth)
         if self.lora is None:
             for name in ("alpha", "rslora", "dropout"):
                 self._require(name, not getattr(self, name), "left out without --lora")
@@ -116,9 +127,6 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         raise ConfigError("--pack has no meaning beside --dpo: pairs are compared row by row")
     if "beta" in given and not given.get("dpo"):
         raise ConfigError("--beta has no meaning without --dpo")
-    for name in ("label_smoothing", "z_loss"):
-        if given.get(name) and given.get("dpo"):
-            raise ConfigError(f"--{name.replace('_', '-')} has no meaning beside --dpo")
     habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("quantize") is not None:
         # Merging takes the whole model's memory; what blocks keep would be most of what is left.

@@ -27,8 +27,9 @@ from fxad_nn.layers import (
     document_positions,
     embedding,
     embedding_spec,
+    head_logits,
+    head_of,
     layer_norm,
-    linear,
     linear_spec,
     norm_spec,
 )
@@ -210,7 +211,7 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
     embed = params["embed"]
     places = slice(time) if segments is None else document_positions(segments)
-    x = kept(embed, "embedded", embedding(embed["token"], tokens) + embed["position"][places])
+    x = kept(embed, "embedded", embedding(embed, tokens) + embed["position"][places])
     attend = partial(causal_attention, segments=segments)
     return _blocks(
         params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), config.recompute
@@ -238,18 +239,13 @@ def extend(
     time = tokens.shape[1]
     seen, cache, embed = check_fits(cache, time, position, seen), list(cache), params["embed"]
     places = fxad.lax.dynamic_slice_in_dim(embed["position"], position, time)
-    x = embedding(embed["token"], tokens) + places
+    x = embedding(embed, tokens) + places
     return _blocks(params, x, config, partial(cached_attention, cache, position, seen)), cache
-
-
-def _head(params: dict[str, Any], config: Config) -> dict[str, Any]:
-    """What `linear` makes logits with: a weight [vocab, width]."""
-    return {"weight": params["embed"]["token"]} if config.tied else params["head"]
 
 
 def head(params: dict[str, Any], x: Any, config: Config) -> Any:
     """features [..., width] -> logits [..., vocab]."""
-    return linear(_head(params, config), x, config.products)
+    return head_logits(head_of(params, config.tied), x, config.products)
 
 
 def forward(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:
@@ -270,14 +266,15 @@ def loss(
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
 
     segments: as in `features`. Where an adapter stands beside the head all logits are in memory.
-    With penalties alone some of them are, and the head's product is computed twice.
+    With penalties, or rows beside the head, some of them are, and the head's product is computed
+    twice.
     """
     tokens, targets = batch
-    x, p = features(params, tokens, config, segments), _head(params, config)
+    x, p = features(params, tokens, config, segments), head_of(params, config.tied)
     if "lora" in p:
         # In chunks the dropout of an adapter would leave out the same places of each.
         return cross_entropy(head(params, x, config), targets, penalties)
-    if penalties != NONE:
+    if penalties != NONE or "rows" in p:
         logits_of = partial(head, params, config=config)
         return chunked_cross_entropy(logits_of, x, targets, penalties)
     return fxad.nn.linear_cross_entropy(

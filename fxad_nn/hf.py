@@ -8,10 +8,10 @@ Nothing in a directory is executed: pickles are refused, code beside a model is 
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from fxad_nn import models
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import FAMILIES, Family, family_of
 from fxad_nn.families.fields import IDS
-from fxad_nn.files import replacing
+from fxad_nn.files import abandoned, replacing
 from fxad_nn.lora import ALL_LINEAR, targeted
 from fxad_nn.models import DTYPES
 from fxad_nn.quantized import KINDS, Quantized, is_quantized, quantized
@@ -47,7 +47,7 @@ WEIGHTS, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
 KIND = record({"model_type": one_of(*FAMILIES)}, others=anything)
 ENDS = record({}, IDS, others=anything)
-SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+SHARD = re.compile(r"model(?:-\d{1,9})?-\d{5}-of-\d{5}\.safetensors")
 DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
 """Tensors of older files that follow from the configuration: frequencies, causal masks."""
 
@@ -263,18 +263,18 @@ def write_model(
 ) -> None:
     """Write config.json, generation_config.json and the weights, under published names.
 
-    Weights of more than `max_shard_size` bytes are split over several files, with an index. Each
-    file is wholly there or not there, the weights first; files of weights that were there before
-    are removed once the new ones are whole; others of the directory stay. Raises ConfigError for a
-    size that is none, CheckpointError where the tree is not the one of the configuration, where the
-    family has no published form of it, and where the disk fails.
+    Weights of more than `max_shard_size` bytes are split over several files, with an index. The
+    weights, first, then each other file, are wholly there or not there; weights that were there
+    before are removed once the new ones are whole; other files of the directory stay. Raises
+    ConfigError for a size that is none, CheckpointError where the tree is not the one of the
+    configuration, where the family has no published form of it, and where the disk fails.
     """
     family, most = family_of(config), shard_bytes(max_shard_size)
     try:
         values = _written_config(family, config, params)
         _require_expressed(family, config, values[CONFIG], str(directory / CONFIG))
         tensors = dict(_published(family, config, params, str(directory)))
-        _write_weights(directory, _shards(tensors, most))
+        _write_weights(directory, _parts(tensors, most))
         for name, content in values.items():
             with replacing(directory / name) as temporary:
                 temporary.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
@@ -292,9 +292,9 @@ def shard_bytes(size: int | str) -> int:
         raise ConfigError(str(error)) from error
 
 
-def _shards(tensors: dict[str, Any], most: int) -> dict[str, dict[str, Any]]:
-    """The tensors by the name of their file, in their order: a file is full where the next tensor
-    would take it beyond `most` bytes; a larger one has a file of its own."""
+def _parts(tensors: dict[str, Any], most: int) -> list[dict[str, Any]]:
+    """The tensors of each file, in their order: a file is full where the next tensor would take it
+    beyond `most` bytes; a larger one has a file of its own."""
     parts: list[dict[str, Any]] = [{}]
     size = 0
     for name, tensor in tensors.items():
@@ -303,32 +303,56 @@ def _shards(tensors: dict[str, Any], most: int) -> dict[str, dict[str, Any]]:
             size = 0
         parts[-1][name] = tensor
         size += tensor.nbytes
+    return parts
+
+
+def _write_weights(directory: Path, parts: list[dict[str, Any]]) -> None:
+    """Write the weights beside those that are there, and then put them in their place at once.
+
+    Shards get names that no file has, until one rename tells which weights are the directory's: of
+    their index or, where readers prefer it to an index, of the single file. A process that is
+    killed leaves the old model or the new one, and files that the next save removes.
+    """
+    for path in abandoned(directory, "model*.safetensors*"):
+        path.unlink(missing_ok=True)
+    before = _shards_there(directory)
     if len(parts) == 1:
-        return {WEIGHTS: parts[0]}
-    count = len(parts)
-    return {f"model-{i:05d}-of-{count:05d}.safetensors": part for i, part in enumerate(parts, 1)}
-
-
-def _write_weights(directory: Path, shards: dict[str, dict[str, Any]]) -> None:
-    """Write every file under a temporary name before one takes its place; what was there stays
-    until then."""
-    index, before = directory / INDEX_FILE, _shards_there(directory)
-    with contextlib.ExitStack() as stack:
-        for name, tensors in shards.items():
-            temporary = stack.enter_context(replacing(directory / name))
-            write_tree(temporary, tensors, {"format": "pt"})
-        if before & shards.keys():  # a killed process must not leave old and new under one index
-            index.unlink(missing_ok=True)
-    if list(shards) == [WEIGHTS]:
-        index.unlink(missing_ok=True)
+        with replacing(directory / WEIGHTS) as temporary:
+            write_tree(temporary, parts[0], {"format": "pt"})
+        (directory / INDEX_FILE).unlink(missing_ok=True)
     else:
-        places = {tensor: name for name, tensors in shards.items() for tensor in tensors}
-        total = sum(x.nbytes for tensors in shards.values() for x in tensors.values())
-        listed = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
-        with replacing(index) as temporary:
-            temporary.write_text(json.dumps(listed, indent=2) + "\n", "utf-8")
-        (directory / WEIGHTS).unlink(missing_ok=True)
-    for name in before - shards.keys():
+        shards = dict(zip(_free_names(before, len(parts)), parts, strict=True))
+        try:
+            for name, tensors in shards.items():
+                with replacing(directory / name) as temporary:
+                    write_tree(temporary, tensors, {"format": "pt"})
+            with replacing(directory / INDEX_FILE) as temporary:
+                temporary.write_text(json.dumps(_index(shards), indent=2) + "\n", "utf-8")
+        except BaseException:
+            _remove(directory, shards.keys())
+            raise
+        _remove(directory, [WEIGHTS])
+    _remove(directory, before)
+
+
+def _free_names(taken: set[str], count: int) -> list[str]:
+    """Names for so many shards: those of transformers unless one is taken, else with a number."""
+    for stem in itertools.chain(["model"], (f"model-{n}" for n in itertools.count(2))):
+        names = [f"{stem}-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
+        if not taken & set(names):
+            return names
+    raise AssertionError("there is always a free number")
+
+
+def _index(shards: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the index of these shards says."""
+    places = {tensor: name for name, tensors in shards.items() for tensor in tensors}
+    total = sum(x.nbytes for tensors in shards.values() for x in tensors.values())
+    return {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+
+
+def _remove(directory: Path, names: Iterable[str]) -> None:
+    for name in names:
         (directory / name).unlink(missing_ok=True)
 
 
@@ -378,7 +402,9 @@ def _published(
     found = dict(named_leaves(params))
     for name in found:
         if name not in wanted:
-            hint = "; merge adapters before you save" if ".lora." in name else ""
+            hint = (
+                "; merge adapters before you save" if ".lora." in name or ".rows." in name else ""
+            )
             if name.endswith(".weight.codes"):
                 hint = "; a quantised model has no published form: save its adapters"
             raise CheckpointError(f"{where}: {shown(name)} is no parameter of this model{hint}")

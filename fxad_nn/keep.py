@@ -1,15 +1,22 @@
 """What a run leaves on the disk while it goes on: its losses and its checkpoints.
 
-keeper = Keeper(run, place, listener)
-keeper.record("train", 3.31)                # a line of losses.jsonl
-path = keeper.save()                        # a checkpoint, where the directory is now
+    keeper = Keeper(run, place, listener)
+    keeper.record("train", 3.31)                # a line of losses.jsonl
+    keeper.save()                               # a checkpoint, where the directory is now
+    keeper.collect()                            # what was saved in the background, or why not
+    path = keeper.finish()                      # the run as it is in the end, on the disk
+
+With `options.background_saves` a checkpoint is copied in memory at once, and one thread writes it
+while the run goes on. The run waits for the thread before it copies another step, and before it
+ends; where writing fails, the error is raised at the next step.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fxad_nn.directory import Place
@@ -17,11 +24,22 @@ from fxad_nn.errors import CheckpointError, TrainingError
 from fxad_nn.events import Events
 from fxad_nn.listener import Listener
 from fxad_nn.losses import LOSSES, Line, append, begun, lines_of, point
-from fxad_nn.run import Run, best_loss, save, save_best
+from fxad_nn.run import BEST, Run, best_loss, is_saved, save, save_best, snapshot, write
 from fxad_nn.run_file import STARTS, start
 from fxad_nn.samples import SAMPLES, Sample
 
 _TRIES = 3  # a directory may be moved again while it is written to
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """A copy of a run that the thread writes: how often the directory had changed by then, whether
+    it is the best, and the checkpoint that comes of it."""
+
+    run: Run
+    changes: int
+    best: bool
+    path: Future[Path]
 
 
 class Keeper:
@@ -34,6 +52,9 @@ class Keeper:
         self._events = Events(run.step) if run.options.events else None
         self._complained = False
         self._start: list[Line] = [start(run.step, run.options)]
+        self._writer = ThreadPoolExecutor(1, "save") if run.options.background_saves else None
+        self._writing: list[_Writing] = []
+        self._changes = 0
 
     def record(self, kind: str, loss: float) -> None:
         """Add a loss, "train" or "val", of the run's present step to its history, on the disk too.
@@ -81,8 +102,17 @@ class Keeper:
             self._complained = True
         self._tell()
 
-    def save(self) -> Path:
-        """Save the run as it is now, and say so unless its newest checkpoint holds this step."""
+    def save(self) -> None:
+        """Save the run as it is now, or begin to."""
+        if self._writer is None:
+            self.finish()
+        elif not is_saved(self._run):
+            self._begin(best=False)
+
+    def finish(self) -> Path:
+        """Have the run as it is now on the disk, and say so unless its newest checkpoint holds
+        this step."""
+        self.collect(wait=True)
         before = self._run.checkpoint
         path = self._write()
         self._tell_start()
@@ -92,12 +122,66 @@ class Keeper:
         return path
 
     def judge(self, loss: float) -> None:
-        """Record a validation loss and, where the run wants that, save the best one so far."""
+        """Record a validation loss and, where the run wants that, save the best one so far, or
+        begin to."""
         self.record("val", loss)
-        if self._run.options.best and loss <= best_loss(self._run.directory):
+        if not self._run.options.best:
+            return
+        self.collect(wait=True)  # which may be the best one so far
+        if loss <= best_loss(self._run.directory):
             self._settle()
-            self._listener.saved(save_best(self._run))
+            if self._writer is None:
+                self._listener.saved(save_best(self._run))
+            else:
+                self._begin(best=True)
             self._tell()
+
+    def close(self) -> None:
+        """Wait for what is being written. What is wrong with it, `collect` says."""
+        if self._writer is not None:
+            self._writer.shutdown()
+
+    def collect(self, wait: bool = False) -> None:
+        """Say what the thread has written; wait: until it has written everything.
+
+        Raises what writing raised: CheckpointError where the disk refuses, TrainingError where a
+        number is not finite.
+        """
+        while self._writing and (wait or self._writing[0].path.done()):
+            self._collect(self._writing.pop(0))
+
+    def _begin(self, best: bool) -> None:
+        """Copy the run as it is now, and let the thread write that. Before there is a second copy
+        in memory, the one before is written."""
+        run = self._run
+        same = [writing.run for writing in self._writing if writing.run.step == run.step]
+        if not same:
+            self.collect(wait=True)
+        self._settle()
+        assert self._writer is not None
+        copy = same[0] if same else snapshot(run)
+        where, keep = (run.directory / BEST, 1) if best else (run.directory, run.options.keep)
+        path = self._writer.submit(write, copy, where, keep)
+        self._writing.append(_Writing(copy, self._changes, best, path))
+
+    def _collect(self, writing: _Writing) -> None:
+        run = self._run
+        try:
+            path = writing.path.result()
+        except CheckpointError:
+            self._settle()
+            if writing.changes == self._changes:
+                raise
+            # The directory was moved or removed while the thread wrote to it: once more.
+            home = run.directory / BEST if writing.best else run.directory
+            path = write(writing.run, home, 1 if writing.best else run.options.keep)
+        if not writing.best:
+            run.checkpoint = path
+            self._settle(moved=path.parent != run.directory)
+            path = run.checkpoint or path
+        self._tell_start()
+        self._tell()
+        self._listener.saved(path)
 
     def rescue(self, error: BaseException) -> None:
         """Save what `error` would cost, if the run is between two steps, and say so in a note.
@@ -107,6 +191,10 @@ class Keeper:
         run = self._run
         if isinstance(error, CheckpointError):
             return  # its message says what is left
+        try:
+            self.collect(wait=True)
+        except Exception as failure:
+            error.add_note(f"what was being saved is not: {failure}")
         at_once = not isinstance(error, Exception) or isinstance(error, TrainingError)
         if at_once or run.params is None or run.step == 0:
             newest = f"the newest checkpoint is {run.checkpoint}"
@@ -130,15 +218,17 @@ class Keeper:
                     raise
         return save(self._run)
 
-    def _settle(self) -> None:
-        """Follow the directory where it was moved or removed."""
+    def _settle(self, moved: bool = False) -> None:
+        """Follow the directory where it was moved or removed; moved: it was, since the newest
+        checkpoint was written."""
         run = self._run
         if told := self._place.settle():
             self._untold.append(told)
-            run.directory = self._place.path
-            if run.checkpoint is not None:
-                moved = run.directory / run.checkpoint.name
-                run.checkpoint = moved if moved.exists() else None
+            self._changes += 1
+            run.directory, moved = self._place.path, True
+        if moved and run.checkpoint is not None:
+            followed = run.directory / run.checkpoint.name
+            run.checkpoint = followed if followed.exists() else None
 
     def _tell(self) -> None:
         while self._untold:

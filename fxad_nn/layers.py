@@ -132,9 +132,39 @@ def embedding_spec(size: tuple[int, int], axes: tuple[str, str], std: float, dty
     return Leaf(size, dtype, axes, normal(std))
 
 
-def embedding(table: Any, ids: Any) -> Any:
-    """table [rows, width], ids [...] integers -> [..., width]."""
-    return table[ids]
+def embedding(p: dict[str, Any], tokens: Any) -> Any:
+    """The rows of the table p["token"] [vocab, width] for tokens [...] int: [..., width].
+
+    p["rows"] = {"ids": [n], "values": [n, width]}, where they are there, are the rows of these ids
+    (`fxad_nn.token_rows`).
+    """
+    x = p["token"][tokens]
+    if "rows" not in p:
+        return x
+    same = tokens[..., None] == p["rows"]["ids"]
+    # Gathered before they are rounded: the gradient adds up in the dtype of the values.
+    beside = p["rows"]["values"][jnp.argmax(same, axis=-1)].astype(x.dtype)
+    return jnp.where(jnp.any(same, axis=-1)[..., None], beside, x)
+
+
+def head_of(params: dict[str, Any], tied: bool) -> dict[str, Any]:
+    """What makes logits: a weight [vocab, width], and what stands beside it."""
+    if not tied:
+        head: dict[str, Any] = params["head"]
+        return head
+    embed = params["embed"]
+    rows = {"rows": embed["rows"]} if "rows" in embed else {}
+    return {"weight": embed["token"], **rows}
+
+
+def head_logits(p: dict[str, Any], x: Any, products: str | None = None) -> Any:
+    """Logits [..., vocab] of x [..., width] by `linear`; those of the ids of p["rows"] by these."""
+    logits = linear(p, x, products)
+    if "rows" not in p:
+        return logits
+    weight = p["rows"]["values"].astype(p["weight"].dtype)
+    beside = linear({"weight": weight}, x, products)
+    return logits.at[..., p["rows"]["ids"]].set(beside)
 
 
 def norm_spec(width: int, bias: bool, dtype: str, offset: bool = False) -> dict[str, Leaf]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.families import family_of
 from fxad_nn.quantized import is_quantized
 from fxad_nn.spec import Initialiser, Leaf, init_params, named_leaves, zeros
+from fxad_nn.token_rows import merge_rows, without_rows
 
 ALL_LINEAR = "all-linear"
 """Every linear layer but the head, as in PEFT."""
@@ -99,6 +101,7 @@ def adapter_specs(config: models.Config, lora: Lora) -> dict[str, dict[str, Leaf
     return specs
 
 
+@lru_cache(maxsize=1024)
 def _uniform(bound: float) -> Initialiser:
     def init(key: Any, shape: tuple[int, ...], dtype: str) -> Any:
         return fxad.random.uniform(key, shape, jnp.float32, -bound, bound).astype(dtype)
@@ -166,21 +169,23 @@ def adapters_of(params: Any, name: str = "") -> dict[str, dict[str, Any]]:
 
 
 def without_adapters(params: Any) -> Any:
-    """The parameters without their adapters: what they were before `add_lora`."""
+    """The parameters without their adapters, and without rows of tokens (`fxad_nn.token_rows`):
+    what they were before `add_lora`."""
 
     def bare(name: str, tree: Any) -> Any:
         return {kind: leaf for kind, leaf in tree.items() if kind != "lora"}
 
-    return _changed(params, bare, set(adapters_of(params)), "")
+    return without_rows(_changed(params, bare, set(adapters_of(params)), ""))
 
 
 def trainable(params: Any) -> Any:
-    """A tree of bools for `fxad.tree.partition`: true for the a and b of adapters alone. A
-    `Quantized` matrix is one leaf: partition with is_leaf=is_quantized where there are some."""
+    """A tree of bools for `fxad.tree.partition`: true for the a and b of adapters and the
+    values of rows alone. A `Quantized` matrix is one leaf: partition with is_leaf=is_quantized
+    where there are some."""
 
     def is_factor(path: fxad.tree.KeyPath, leaf: Any) -> bool:
         keys = [getattr(step, "key", None) for step in path[-2:]]
-        return keys in (["lora", "a"], ["lora", "b"])
+        return keys in (["lora", "a"], ["lora", "b"], ["rows", "values"])
 
     return fxad.tree.map_with_path(is_factor, params, is_leaf=is_quantized)
 
@@ -208,7 +213,8 @@ class Rounding:
 
 
 def merge_lora(params: Any, config: models.Config) -> tuple[Any, Rounding]:
-    """The parameters with every adapter added to its weight, and what that cost.
+    """The parameters with every adapter added to its weight, rows of tokens in their tables, and
+    what the adapters cost.
 
     W + scale b a is computed in float32 and rounded once to the dtype of W. Raises ConfigError
     where W is quantised: the sum would lose what was learned.
@@ -232,7 +238,8 @@ def merge_lora(params: Any, config: models.Config) -> tuple[Any, Rounding]:
         worst = max(worst, Rounding(error, name), key=lambda rounding: rounding.largest)
         return {**tree, "weight": jnp.asarray(rounded)}
 
-    return without_adapters(_changed(params, merged, set(adapters), "")), worst
+    whole = merge_rows(_changed(params, merged, set(adapters), ""))
+    return without_adapters(whole), worst
 
 
 def _changed(tree: Any, change: Callable[[str, Any], Any], names: set[str], name: str) -> Any:

@@ -32,12 +32,15 @@ class Model:
     params: Any
     config: models.Config
 
-    def __call__(self, tokens: Any) -> Any:
+    def __call__(self, tokens: Any, segments: Any = None) -> Any:
         """Logits [batch, time, vocab] of tokens [batch, time] int, time <= context.
 
+        segments: int [batch, time], the numbers of the documents that share a row, one after
+        another: each is as it would be alone.
+
         Compiled at the first call for each shape. Raises ConfigError where tokens do not fit the
-        context, DataError for tokens of another shape and, where they are known, for ids outside
-        the vocabulary.
+        context, or documents cannot share rows of this length, DataError for tokens or segments of
+        another shape and, where they are known, for ids outside the vocabulary.
         """
         if isinstance(tokens, np.ndarray | list | tuple):
             require_ids(tokens, self.config.vocab, "tokens")
@@ -46,7 +49,14 @@ class Model:
             raise DataError(
                 f"tokens must be [batch, time], got {list(tokens.shape)}: one text is [tokens]"
             )
-        return _logits(self, tokens)
+        if isinstance(segments, np.ndarray | list | tuple):
+            segments = np.asarray(segments, np.int32)
+        if segments is not None and segments.shape != tokens.shape:
+            raise DataError(
+                f"segments are numbers of documents, one for each token {list(tokens.shape)}, got "
+                f"{list(segments.shape)}"
+            )
+        return _logits(self, tokens, segments)
 
     def __repr__(self) -> str:
         found = fxad.tree.leaves(self.params, is_leaf=is_quantized)
@@ -58,8 +68,8 @@ class Model:
 
 
 @fxad.jit
-def _logits(model: Model, tokens: Any) -> Any:
-    return models.family(model.config).forward(model.params, tokens, model.config)
+def _logits(model: Model, tokens: Any, segments: Any) -> Any:
+    return models.family(model.config).forward(model.params, tokens, model.config, segments)
 
 
 def load(

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import fxad
 import fxad.numpy as jnp
 from fxad_nn import models
+from fxad_nn.errors import ConfigError
 from fxad_nn.loss import IGNORE, NONE, Penalties, token_losses
 
 Batch = tuple[Any, ...]
@@ -56,15 +57,32 @@ class Preferences:
     Batches are int32 [pairs, 2, time]: the preferred answer, then the other. With the margin by
     which training has raised the first one's log-probability more than the second's, the loss of a
     pair is -log sigmoid(beta margin). All logits are in memory at once.
+
+    label_smoothing e: of the pairs, a share e is taken to have its labels swapped, and the loss is
+    -(1 - e) log sigmoid(beta margin) - e log sigmoid(-beta margin) (conservative DPO: Mitchell,
+    2023, "A note on DPO with noisy preferences & relationship to IPO"). ConfigError unless e is in
+    [0, 0.5): from one half on it would teach the opposite.
     """
 
     config: models.Config
     beta: float = 0.1
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 0.5:
+            raise ConfigError(
+                f"label smoothing of preferences must be in [0, 0.5), got {self.label_smoothing}: "
+                "it is the share of pairs whose labels are wrong"
+            )
 
     def total(self, params: Any, reference: Any, batch: Batch) -> Any:
         before = fxad.lax.stop_gradient(self._log_probabilities(reference, batch))
         raised = self._log_probabilities(params, batch) - before
-        losses = fxad.nn.softplus(-self.beta * (raised[:, 0] - raised[:, 1]))
+        margin = self.beta * (raised[:, 0] - raised[:, 1])
+        # -log sigmoid(x) = softplus(-x), and softplus(x) = softplus(-x) + x.
+        losses = fxad.nn.softplus(-margin)
+        if self.label_smoothing:
+            losses = losses + self.label_smoothing * margin
         return jnp.sum(losses * self._counted(batch))
 
     def count(self, batch: Batch) -> Any:

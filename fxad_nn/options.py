@@ -23,9 +23,10 @@ from fxad_nn.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
-    """A dataclass field that is also a command-line option."""
-    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+def option(default: Any, help: str, choices: tuple[str, ...] = (), also: str = "") -> Any:
+    """A dataclass field that is also a command-line option; `also` is another name of its flag."""
+    said = {"help": help, "choices": choices, "also": also}
+    return dataclasses.field(default=default, metadata=said)
 
 
 def _kinds(hint: Any) -> tuple[type, ...]:
@@ -37,17 +38,31 @@ def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
     """Add `--field-name` for every field; what is not given is absent from the parsed names."""
     hints = get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        kind = next(k for k in _kinds(hints[field.name]) if k is not type(None))
-        flag = "--" + field.name.replace("_", "-")
+        kind: Any = next(k for k in _kinds(hints[field.name]) if k is not type(None))
+        flags = ["--" + field.name.replace("_", "-")]
+        flags += [field.metadata["also"]] if field.metadata["also"] else []
         text = field.metadata["help"]
-        if field.default is not None:
+        if field.default not in (None, ()):
             text += f" (default: {field.default})"
         common = {"dest": field.name, "default": argparse.SUPPRESS, "help": text}
         if kind is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+            parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
         else:
             shown = "|".join(field.metadata["choices"]) or kind.__name__.upper()
-            parser.add_argument(flag, type=kind, metavar=shown, **common)
+            if get_origin(kind) is tuple:
+                kind, shown = _texts, "A,B|@FILE"
+            parser.add_argument(*flags, type=kind, metavar=shown, **common)
+
+
+def _texts(value: str) -> tuple[str, ...]:
+    """Texts between commas, or, of "@FILE", the lines of a file."""
+    if not value.startswith("@"):
+        return tuple(part for part in value.split(",") if part)
+    try:
+        lines = Path(value[1:]).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"{value[1:]} cannot be read: {error}") from error
+    return tuple(line for line in lines if line)
 
 
 def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:

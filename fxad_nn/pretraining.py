@@ -13,6 +13,7 @@ import numpy as np
 
 from fxad_nn import models
 from fxad_nn.data import Dataset, random_batch
+from fxad_nn.data_mixture import mixed_batch
 from fxad_nn.evaluate import evaluator
 from fxad_nn.flops import training_flops_per_token
 from fxad_nn.loss import IGNORE
@@ -74,8 +75,11 @@ class Pretraining:
         """
         o, vocab = self._options, self._config.vocab
         first = step * o.accumulate
+        data, how = self.data, (o.batch, self._context, o.seed)
         parts = [
-            random_batch(self.data.train, o.batch, self._context, o.seed, first + i)
+            mixed_batch(data.train, data.shares, *how, first + i)
+            if data.shares
+            else random_batch(data.train, *how, first + i)
             for i in range(o.accumulate)
         ]
         for tokens, targets in parts:

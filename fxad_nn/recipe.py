@@ -14,6 +14,7 @@ from typing import Any
 from fxad_nn.data import TOKENIZERS
 from fxad_nn.errors import ConfigError
 from fxad_nn.loss import Penalties
+from fxad_nn.loss_scale import with_loss_scale
 from fxad_nn.optim import (
     OPTIMIZERS,
     SCHEDULES,
@@ -25,7 +26,7 @@ from fxad_nn.optim import (
     with_average,
 )
 from fxad_nn.options import build, option, require_types
-from fxad_nn.step import DTYPES
+from fxad_nn.step import DTYPES, LONG
 
 MOST = 1 << 53
 """Beyond any run there is; larger numbers are not all float64."""
@@ -45,7 +46,9 @@ class RunOptions:
     batch: int = option(12, "sequences per batch")
     accumulate: int = option(1, "batches per optimizer step, their gradients averaged")
     context: int | None = option(None, "tokens per sequence (default: the preset's context)")
-    dtype: str | None = option("float32", "of the factors of matrix products", DTYPES)
+    dtype: str | None = option(
+        "float32", "of the factors of matrix products", DTYPES, also="--precision"
+    )
     learning_rate: float = option(1e-3, "peak learning rate")
     final_rate: float = option(1e-4, "learning rate at the last step")
     schedule: str = option("cosine", "shape of the learning rate after warm-up", SCHEDULES)
@@ -66,6 +69,9 @@ class RunOptions:
     sample_every: int = option(0, "steps between samples of what the model says (0: never)")
     sample_tokens: int = option(64, "tokens of a sample at most")
     save_every: int = option(500, "steps between checkpoints (0: only at the end)")
+    background_saves: bool = option(
+        False, "write checkpoints while the training goes on, from a copy in memory"
+    )
     keep: int = option(1, "newest checkpoints that stay in the run directory")
     best: bool = option(False, "keep the checkpoint of the lowest validation loss, in best")
     events: bool = option(False, "write event files for TensorBoard beside the checkpoints")
@@ -124,6 +130,9 @@ class TrainOptions(RunOptions):
 
     preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
     data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
+    mixture: tuple[str, ...] = option(
+        (), "several such sources, each PATH:WEIGHT, in the proportion of the weights"
+    )
     tokenizer: str = option("char", "how text becomes tokens", TOKENIZERS)
     vocabulary: Path | None = option(None, "a model's directory with the tokenizer to use")
     weights: Path | None = option(None, "start from a Hugging Face directory instead of a preset")
@@ -133,6 +142,8 @@ class TrainOptions(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        mixed = "left out beside --data: name that among its sources"
+        self._require("mixture", not (self.mixture and self.data), mixed)
         self._require_at_least("eval_windows", 1)
         self._require_at_least("eval_batch", 1)
 
@@ -163,7 +174,14 @@ def optimizer_of(o: RunOptions) -> Optimizer:
         made = muon(rate, weight_decay=o.weight_decay, match_adamw=True, others=made)
     if o.average is not None:
         made = with_average(made, o.average)
-    return made if o.skip_outliers is None else skip_outliers(made, o.skip_outliers)
+    if o.skip_outliers is not None:
+        made = skip_outliers(made, o.skip_outliers)
+    return with_loss_scale(made) if is_scaled(o.dtype) else made
+
+
+def is_scaled(dtype: str | None) -> bool:
+    """Whether products of this dtype need a loss scale."""
+    return LONG.get(str(dtype), dtype) == "float16"
 
 
 _WITH_MODEL = ("preset", "bias", "tokenizer", "vocabulary")

@@ -22,6 +22,7 @@ import numpy as np
 import fxad
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
+from fxad_nn.data_mixture import open_mixture, split_sources
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
 from fxad_nn.losses import History, empty_history
@@ -29,7 +30,7 @@ from fxad_nn.model import load
 from fxad_nn.optim import Optimizer, averaged
 from fxad_nn.options import build
 from fxad_nn.pretraining import Pretraining
-from fxad_nn.recipe import RunOptions, TrainOptions, optimizer_of
+from fxad_nn.recipe import RunOptions, TrainOptions, is_scaled, optimizer_of
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
@@ -54,7 +55,10 @@ STATE_KEYS = {"options", "source", "data_size", "history"}
 
 @dataclass
 class Run:
-    """A training run between two steps: everything that changes, and what it works on."""
+    """A training run between two steps: everything that changes, and what it works on.
+
+    sampled: the last step that samples were taken at.
+    """
 
     options: RunOptions
     config: models.Config
@@ -63,6 +67,7 @@ class Run:
     params: Any
     state: Any
     step: int = 0
+    sampled: int = 0
     history: History = field(default_factory=empty_history)
     checkpoint: Path | None = None
     warnings: list[str] = field(default_factory=list)
@@ -120,7 +125,7 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
 
 
 def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
-    """The options a run was saved with, some of them changed; not those of `FIXED`."""
+    """The options a run was saved with, some of them changed; those of `FIXED` stay."""
     return changed_options(directory, TrainOptions, FIXED, changes)
 
 
@@ -131,16 +136,11 @@ def changed_options(
     changes: dict[str, Any],
     before: Mapping[str, Any] = MappingProxyType({}),
 ) -> Options:
-    """The options a run of any task was saved with, some of them changed; not the `fixed` ones.
+    """The options a run of any task was saved with, some of them changed; the `fixed` ones may be
+    given, as a file of options does, but only as they were.
 
     before: what runs did that were saved before these options were.
     """
-    for name in fixed:
-        if name in changes:
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{flag} cannot change when a run is resumed: the checkpoint depends on it"
-            )
     path, record = store.read_state(directory)
     missing = (
         STATE_KEYS - record["state"].keys() if isinstance(record["state"], dict) else STATE_KEYS
@@ -148,7 +148,21 @@ def changed_options(
     if missing:
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**before, **record["state"]["options"], "out": None}
-    return build(cls, {**saved, **changes, "resume": directory}, str(path))
+    options = build(cls, {**saved, **changes, "resume": directory}, str(path))
+    were = build(cls, {**saved, "resume": directory}, str(path))
+    for name in fixed:
+        if (now := getattr(options, name)) != (then := getattr(were, name)):
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(
+                f"{flag} cannot change when a run is resumed: the checkpoint depends on it "
+                f"(it was {then}, not {now})"
+            )
+    if is_scaled(options.dtype) != is_scaled(were.dtype):
+        raise ConfigError(
+            f"--dtype cannot change from {were.dtype} to {options.dtype} when a run is resumed: "
+            "only with float16 does the checkpoint hold the scale of the loss"
+        )
+    return options
 
 
 def saved_optimizer(directory: Path) -> Optimizer:
@@ -184,6 +198,7 @@ def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path
     require_writable(directory)
     run = Run(options, saved.config, task, directory, saved.params, saved.optimizer, saved.step)
     run.history = {**empty_history(), **saved.state["history"]}
+    run.sampled = saved.state.get("sampled", 0)
     run.checkpoint = saved.path if directory == saved.path.parent else None
     if changed := _changes(saved.facts, _bits()):
         run.warnings.append(
@@ -231,11 +246,16 @@ def save(run: Run) -> Path:
     Raises CheckpointError where the disk refuses, TrainingError where a number is not finite: a
     checkpoint of such numbers must not take the place of a good one.
     """
-    newest = run.checkpoint
-    if newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir():
-        return newest
-    run.checkpoint = _write(run, run.directory, run.options.keep)
+    if run.checkpoint and is_saved(run):
+        return run.checkpoint
+    run.checkpoint = write(run, run.directory, run.options.keep)
     return run.checkpoint
+
+
+def is_saved(run: Run) -> bool:
+    """Whether the newest checkpoint of the run already holds its step."""
+    newest = run.checkpoint
+    return bool(newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir())
 
 
 def best_loss(directory: Path) -> float:
@@ -249,10 +269,22 @@ def best_loss(directory: Path) -> float:
 
 def save_best(run: Run) -> Path:
     """Save the run as it is now as its best, beside its other checkpoints; raises as `save`."""
-    return _write(run, run.directory / BEST, keep=1)
+    return write(run, run.directory / BEST, keep=1)
 
 
-def _write(run: Run, directory: Path, keep: int) -> Path:
+def snapshot(run: Run) -> Run:
+    """The run as it is now, in memory of its own: what it does next changes nothing of it."""
+
+    def copied(tree: Any) -> Any:
+        return fxad.tree.map(lambda leaf: np.array(leaf), tree)
+
+    history = {kind: [list(point) for point in points] for kind, points in run.history.items()}
+    return replace(run, params=copied(run.params), state=copied(run.state), history=history)
+
+
+def write(run: Run, directory: Path, keep: int) -> Path:
+    """Write a checkpoint of the run to a directory in which the newest `keep` stay; raises as
+    `save`."""
     _require_finite(run)
     options = asdict(run.options)
     state = {
@@ -261,6 +293,7 @@ def _write(run: Run, directory: Path, keep: int) -> Path:
         "data_size": run.task.size,
         "digests": run.task.digests,
         "sampler": {"seed": run.options.seed, "batches": run.step * run.options.accumulate},
+        "sampled": run.sampled,
         "history": run.history,
     }
     return store.save(
@@ -293,6 +326,9 @@ def not_finite(run: Run) -> str | None:
 
 
 def _open(options: TrainOptions, vocab: int, known: Tokenizer | None = None) -> Dataset:
+    if options.mixture:
+        how = options.tokenizer, options.vocabulary, vocab, known
+        return open_mixture(options.mixture, *how)
     return open_data(options.data, options.tokenizer, options.vocabulary, vocab, known)
 
 
@@ -303,7 +339,8 @@ def _require_fitting(options: TrainOptions, config: models.Config, data: Dataset
         raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {config.vocab}")
     if context > config.context:
         raise ConfigError(f"--context {context} exceeds the model's {config.context}")
-    require_length(data.train, context, f"the training part of {data.source}")
+    for tokens in split_sources(data.train, data.shares) if data.shares else [data.train]:
+        require_length(tokens, context, f"the training part of {data.source}")
     require_length(data.val, 1, f"the validation part of {data.source}")
 
 

@@ -50,15 +50,17 @@ def read_options(path: str | Path, cls: type) -> dict[str, Any]:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is no TOML: {error}") from error
     known = {field.name for field in dataclasses.fields(cls)}
+    also = {f.name: f.metadata.get("also") for f in dataclasses.fields(cls)}
+    others = {flag.lstrip("-"): name for name, flag in also.items() if flag}
     given: dict[str, Any] = {}
     for key, value in found.items():
-        name = key.replace("-", "_")
+        name = others.get(key, key.replace("-", "_"))
         if name not in known:
             flags = {field.replace("_", "-") for field in known}
             hint = did_you_mean(key.replace("_", "-"), flags)
             raise ConfigError(f"{path}: unknown key {shown(key)}{hint}")
         if name in given:
-            raise ConfigError(f"{path} says {key.replace('_', '-')} twice, once with _")
+            raise ConfigError(f"{path} says {name.replace('_', '-')} twice, in two ways")
         given[name] = value
     made: Any = build(_unjudged(cls), given, str(path))
     return {name: getattr(made, name) for name in given}

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 
 from fxad_nn.listener import Listener, Progress
@@ -138,6 +144,38 @@ class Screen(Listener):
 
     def _print(self, text: str) -> None:
         say(self._console, text)
+
+
+class Bytes:
+    """A progress bar of bytes that were read.
+
+    with Bytes(console) as bar:
+        bar.went_on(done, total)
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._bar = Bar(
+            TextColumn("reading"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(compact=True),
+            console=console,
+        )
+        self._task: Any = None
+
+    def __enter__(self) -> Bytes:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._task is not None:
+            self._bar.stop()
+
+    def went_on(self, done: int, total: int) -> None:
+        """So many bytes of all were read."""
+        if self._task is None:
+            self._bar.start()
+            self._task = self._bar.add_task("reading", total=total)
+        self._bar.update(self._task, completed=done)
 
 
 def console_on(output: Output) -> Console:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import fxad
@@ -51,6 +52,7 @@ class Leaf:
         return math.prod(self.shape)
 
 
+@lru_cache(maxsize=1024)  # one function for a number: layers of one shape are compiled once
 def normal(std: float) -> Initialiser:
     """Independent normal values with mean 0 and standard deviation `std`."""
 
@@ -92,14 +94,31 @@ def from_named(like: Any, leaves: dict[str, Any]) -> Any:
 def init_params(spec: Any, key: Any) -> Any:
     """Fresh parameters in the shape of `spec`; every leaf gets its own key.
 
-    Runs leaf by leaf outside `fxad.jit`, or compiled: `fxad.jit(partial(init_params, spec))(key)`.
+    Leaf by leaf, the large ones compiled, once for each shape: beside the parameters there is never
+    more in memory than one leaf, and never a float32 copy of a narrower one. All at once under
+    `fxad.jit(partial(init_params, spec))(key)`: the same bits, but for roundings in small leaves.
     """
     names = [name for name, _ in named_leaves(spec)]
     keys = dict(zip(names, fxad.random.split(key, len(names)), strict=True))
     leaves = {
-        name: leaf.init(keys[name], leaf.shape, leaf.dtype) for name, leaf in named_leaves(spec)
+        name: _initialiser(leaf)(keys[name], leaf.shape, leaf.dtype)
+        for name, leaf in named_leaves(spec)
     }
     return from_named(spec, leaves)
+
+
+LARGE = 1 << 13
+"""Elements from which compiling an initialiser pays off."""
+
+
+def _initialiser(leaf: Leaf) -> Initialiser:
+    return _compiled(leaf.init) if leaf.size >= LARGE else leaf.init
+
+
+@lru_cache(maxsize=1024)
+def _compiled(init: Initialiser) -> Initialiser:
+    made: Initialiser = fxad.jit(init, static_argnums=(1, 2))
+    return made
 
 
 def count_params(spec: Any) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import fxad
@@ -17,11 +18,12 @@ from fxad_nn.dropout import with_residual_dropout
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.lora import with_dropout
 from fxad_nn.loss import NONE, Penalties
+from fxad_nn.loss_scale import loss_scale, scaled_value_and_grad, unscaled
 from fxad_nn.objective import Objective
 from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm
 
-DTYPES = ("float32", "bfloat16", "f32", "bf16")
-LONG = {"f32": "float32", "bf16": "bfloat16"}
+DTYPES = ("float32", "bfloat16", "float16", "f32", "bf16", "fp16")
+LONG = {"f32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def train_step(
@@ -42,6 +44,8 @@ def train_step(
     updates are then done as the gradients' products are computed (`fxad.profile` says if not).
     dtype: what the factors of all matrix products, forward and backward, are rounded to: with
     "bfloat16" parameters, sums, activations between layers, gradients and moments stay float32.
+    "float16" wants an optimizer with a loss scale (`fxad_nn.loss_scale.with_loss_scale`): the step
+    then scales its loss, and divides the gradients by the scale before it clips them.
     penalties: what the loss adds to cross-entropy.
     """
     if dtype not in (None, *DTYPES):
@@ -54,13 +58,13 @@ def train_step(
         config = replace(config, products=dtype)
     update = as_optimizer(optimizer).update
     loss = models.family(config).loss
-    loss_and_grads = fxad.value_and_grad(
+    loss_and_grads = scaled_value_and_grad(
         lambda params, batch: loss(params, batch, config, penalties=penalties)
     )
 
-    def accumulated(params: Any, tokens: Any, targets: Any) -> tuple[Any, Any]:
+    def accumulated(params: Any, scale: Any, tokens: Any, targets: Any) -> tuple[Any, Any]:
         def add(total: Any, batch: Any) -> tuple[Any, None]:
-            part = loss_and_grads(params, batch)
+            part = loss_and_grads(scale, params, batch)
             return fxad.tree.map(lambda t, x: t + x.astype(t.dtype), total, part), None
 
         zero = fxad.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
@@ -68,10 +72,12 @@ def train_step(
         return fxad.tree.map(lambda t: t / accumulate, total)
 
     def step(params: Any, state: Any, tokens: Any, targets: Any) -> tuple[Any, Any, Any]:
+        scale = loss_scale(state)
         if accumulate == 1:
-            value, grads = loss_and_grads(params, (tokens, targets))
+            value, grads = loss_and_grads(scale, params, (tokens, targets))
         else:
-            value, grads = accumulated(params, tokens, targets)
+            value, grads = accumulated(params, scale, tokens, targets)
+        grads = unscaled(grads, scale)
         if clip is not None:
             grads, _ = clip_by_global_norm(grads, clip)
         params, state = update(grads, state, params)
@@ -113,11 +119,13 @@ def tuning_step(
             params = with_residual_dropout(params, residual_dropout, of_residuals)
             return objective.total(params, reference, batch)
 
-        total_and_grads = fxad.value_and_grad(total)
+        scale = loss_scale(state)
+        total_and_grads = partial(scaled_value_and_grad(total), scale)
         if micro_batches == 1:
             loss, grads = total_and_grads(trained, tuple(x[0] for x in batch), 0)
         else:
             loss, grads = _summed(total_and_grads, trained, tuple(batch))
+        grads = unscaled(grads, scale)
         # Divided last, in float32: factors of narrower products would lose what is small.
         loss, grads = fxad.tree.map(lambda x: (x / count).astype(x.dtype), (loss, grads))
         if clip is not None:

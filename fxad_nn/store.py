@@ -60,6 +60,7 @@ RUN_STATE = record(
         "data_size": integer(),
         "history": mapping(LOSSES),
         "digests": mapping(string()),
+        "sampled": integer(),
     },
     others=anything,
 )

@@ -14,8 +14,8 @@ import contextlib
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,6 +85,41 @@ class Subwords:
             size = vocabulary_size(library)
             raise DataError(f"{where}: the special id {outside[0]} is outside its {size} ids")
         return cls(library, ids, state.get("clean_up", False))
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by its text, or None."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
+    def with_special(self, tokens: Sequence[str]) -> Subwords:
+        """The tokenizer that also knows these special tokens; this one stays as it is.
+
+        A token that it knows keeps its id, others take the next ids. DataError for one that would
+        not be found in a text.
+        """
+        library = require_library()
+        with library_errors("these tokens"):
+            made = library.Tokenizer.from_str(self._tokenizer.to_str())
+            made.add_special_tokens([library.AddedToken(t, normalized=False) for t in tokens])
+        grown = Subwords(made, self.ids, self.clean_up)
+        for token in tokens:
+            if grown.encode(token).tolist() != [grown.id_of(token)]:
+                raise DataError(
+                    f"the tokenizer does not find the token {shown(token)} in a text: does it "
+                    "hold another special token?"
+                )
+        return grown
+
+    def added(self) -> dict[str, dict[str, Any]]:
+        """The tokens that were added, by their ids, as tokenizer_config.json says it."""
+        found = self._tokenizer.get_added_tokens_decoder()
+        names = [field.name for field in fields(AddedToken)]
+        return {str(i): {name: getattr(found[i], name) for name in names} for i in sorted(found)}
+
+    def describe(self) -> str:
+        """The tokenizer as a `tokenizer.json`."""
+        text: str = self._tokenizer.to_str(pretty=True)
+        return text
 
     def encode(self, text: str, add_special_tokens: bool = False) -> np.ndarray:
         """Token ids, int32 [length]; special tokens within the text become their ids.

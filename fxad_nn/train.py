@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,11 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
     listener = listener or Listener()
     for message in run.warnings:
         listener.warned(message)
-    with reserved(run.directory) as place:
-        keeper = Keeper(run, place, listener)
+    with reserved(run.directory) as place, closing(Keeper(run, place, listener)) as keeper:
         with stopping() as stop:
             try:
                 interrupted = _loop(run, listener, keeper, stop)
-                checkpoint = keeper.save()
+                checkpoint = keeper.finish()
             except BaseException as error:
                 keeper.rescue(error)
                 raise
@@ -73,6 +73,7 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
             return Result(run, checkpoint, None, True, stop)
         val_loss = run.task.evaluate(run.weights, whole=True)
         keeper.judge(val_loss)
+        keeper.collect(wait=True)
     return Result(run, checkpoint, val_loss, False, stop)
 
 
@@ -104,14 +105,16 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
         return every > 0 and run.step > 0 and run.step % every == 0
 
     while goes_on():
+        keeper.collect()
         if due(o.eval_every) and run.step not in {at for at, _ in run.history["val"]}:
             value = run.task.evaluate(run.weights, whole=False)
             keeper.judge(value)
             listener.evaluated(run.step, value)
             meter.restart()
-        if due(o.sample_every):
+        if due(o.sample_every) and run.step != run.sampled:
             samples = run.task.samples(run.weights)
             keeper.keep(samples)
+            run.sampled = run.step
             listener.sampled(run.step, samples)
             meter.restart()
         if due(o.save_every):

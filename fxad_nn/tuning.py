@@ -70,7 +70,8 @@ class Tuning:
         self._objective: Objective = Answers(config, o.penalties)
         judged: Objective = Answers(config)
         if o.dpo:
-            self._objective = judged = Preferences(config, o.beta)
+            self._objective = Preferences(config, o.beta, o.label_smoothing)
+            judged = Preferences(config, o.beta)
         longest = max(map(len, [*corpus.train, *corpus.val]))
         shared = self._shared_width(longest)
         self._packs = shared is not None

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import re
 import runpy
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +49,29 @@ def test_page(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         printed = _run(code, namespace, page)
         if shown:
             assert _plain(printed) == _plain(shown)
+
+
+def _notebooks() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "docs" / "notebooks.py"))
+
+
+@pytest.mark.parametrize("name", _notebooks()["PAGES"])
+def test_notebook(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As written to a file: it has the page's code, and running its cells gives their outputs."""
+    page = ROOT / "docs" / f"{name}.md"
+    _notebooks()["write"](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads(Path(f"{name}.ipynb").read_text())["cells"]
+    codes = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["source"] for cell in codes] == [
+        code.rstrip() for code, _ in BLOCK.findall(page.read_text())
+    ]
+    assert "```python" not in "".join(c["source"] for c in cells if c["cell_type"] == "markdown")
+    namespace: dict[str, object] = {"__name__": "notebook"}
+    for cell in codes:
+        printed = _run(cell["source"], namespace, page)
+        shown = "".join(output["text"] for output in cell["outputs"])
+        assert _plain(printed) == _plain(shown) or not shown, cell["source"]
 
 
 def test_the_loop_in_pytorch_prints_what_its_port_prints() -> None:

@@ -55,6 +55,7 @@ LEVELS = {
     "fxad.errors": 9,
     "fxad.tree": 9,
     "fxad.tree_util": 9,
+    "fxad.image": 9,
     "fxad.typing": 9,
     "fxad.custom_batching": 9,
     "fxad.custom_derivatives": 9,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fxad.api.linear import zero_tangent
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError, TypeMismatch
+from fxad.core.record import record
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import zeros
@@ -43,17 +44,19 @@ class SymbolicZero:
         return f"SymbolicZero({self.type})"
 
 
-class Perturbed(NamedTuple):
-    """An argument of a custom_vjp's fwd with symbolic zeros: whether it is differentiated."""
+@record
+class Perturbed:
+    """An argument of a custom_vjp's fwd with symbolic zeros: whether it is differentiated. A leaf
+    of pytrees."""
 
     value: Any
     perturbed: bool
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a value: an array of zeros, or a SymbolicZero."""
-    type_ = type_of(val)
-    return SymbolicZero(type_) if symbolic_zeros else zero_tangent(type_)
+    """The zero tangents of a pytree of values: arrays of zeros, or SymbolicZeros."""
+    zero = SymbolicZero if symbolic_zeros else zero_tangent
+    return pytree.map(lambda leaf: zero(type_of(leaf)), val)
 
 
 def primal_values(tree: Any) -> Any:

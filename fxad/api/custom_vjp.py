@@ -14,7 +14,7 @@ from typing import Any
 from fxad.api.autodiff import jvp as jvp_function
 from fxad.api.custom import Custom
 from fxad.api.custom_rules import Perturbed, SymbolicZero, instantiated, run_rule
-from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.flat import FlatFunction, flatten_args, name_of, with_number_nodes
 from fxad.api.linear import zero_tangent
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -113,7 +113,8 @@ class _Rules:
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeMismatch(f"{self.name}: fwd must return (result, residuals)")
         outs, self.out_tree = flatten_args(result[0], f"fwd of {self.name}")
-        residuals, self.residual_tree = flatten_args(result[1], f"residuals of {self.name}")
+        kept = with_number_nodes(result[1])
+        residuals, self.residual_tree = flatten_args(kept, f"residuals of {self.name}")
         self.count = len(outs)
         self.out_types = [type_of(o) for o in outs]
         self._check_forward(self.out_types)

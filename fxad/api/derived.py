@@ -21,6 +21,7 @@ from fxad.core.lazy import later
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, SHORT, Program, show
 from fxad.ir.rewrite import without_identity_views
+from fxad.ops.base import zeros
 from fxad.trace import location
 from fxad.trace.array import Array, Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
@@ -39,9 +40,9 @@ else:
 
 
 class ShapeDtypeStruct:
-    """The shape and dtype of an array that need not exist."""
+    """The shape and dtype of an array that need not exist. sharding: kept as it is given."""
 
-    __slots__ = ("dtype", "shape", "weak_type")
+    __slots__ = ("dtype", "shape", "sharding", "weak_type")
 
     def __init__(
         self, shape: Sequence[int], dtype: Any, *, weak_type: bool = False, sharding: Any = None
@@ -51,6 +52,7 @@ class ShapeDtypeStruct:
         self.shape = tuple(shape)
         self.dtype = dt.canonicalize(dtype, explicit=True)
         self.weak_type = weak_type
+        self.sharding = sharding
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
@@ -60,9 +62,8 @@ class ShapeDtypeStruct:
         return cls(type_.shape, type_.dtype, weak_type=weak)
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """A copy with another `shape`, `dtype` or `weak_type`."""
-        given = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type, **changes}
-        return ShapeDtypeStruct(**given)
+        """A copy with another `shape`, `dtype`, `weak_type` or `sharding`."""
+        return ShapeDtypeStruct(**{name: getattr(self, name) for name in self.__slots__} | changes)
 
     @property
     def ndim(self) -> int:
@@ -103,9 +104,22 @@ def _trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]):
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result's shapes and dtypes, as ShapeDtypeStructs; nothing is computed."""
-    program, _, flat = _trace(fun, args, kwargs)
+    """The result's shapes and dtypes, as ShapeDtypeStructs; nothing is computed. What a function
+    returns may hold ShapeDtypeStructs itself."""
+
+    @functools.wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return pytree.map(_stand_in, fun(*args, **kwargs))
+
+    program, _, flat = _trace(call, args, kwargs)
     return _structs(program, flat)
+
+
+def _stand_in(leaf: Any) -> Any:
+    """A value of a ShapeDtypeStruct's type."""
+    if not isinstance(leaf, ShapeDtypeStruct):
+        return leaf
+    return as_weak(zeros(ArrayType(leaf.dtype, leaf.shape)), leaf.weak_type)
 
 
 def _structs(program: Program, flat: FlatFunction) -> Any:

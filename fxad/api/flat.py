@@ -51,6 +51,22 @@ def with_float0_nodes(tree: Any) -> Any:
     return pytree.map(lambda v: Float0(v.shape) if dt.is_float0(v) else v, tree)
 
 
+@valued
+class Number:
+    """In a structure: a Python number, which stays one."""
+
+    value: bool | int | float | complex
+
+
+register_node(Number, lambda node: ((), node.value), lambda value, children: value)
+
+
+def with_number_nodes(tree: Any) -> Any:
+    """The tree with Python's numbers as nodes without leaves."""
+    kinds = (bool, int, float, complex)
+    return pytree.map(lambda v: Number(v) if type(v) in kinds else v, tree)
+
+
 def call_place(path: KeyPath) -> str:
     """How to reach a leaf of (args, kwargs): `args[0]['w']`."""
     head = "args" if path[0] == SequenceKey(0) else "kwargs"

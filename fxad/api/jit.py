@@ -99,6 +99,10 @@ class Jit(Shared):
                 if not self._has_statics:
                     self._direct = recent.direct
                 return result
+        return self.with_statics(args, kwargs, statics)
+
+    def with_statics(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:
+        """The result for arguments without the static ones, and those."""
         leaves, trace = self._trace_for(args, kwargs, statics)
         operands = [*trace.captured, *leaves] if trace.captured else leaves
         if not staging() and not any(isinstance(v, Tracer) for v in operands):
@@ -274,9 +278,10 @@ class Jit(Shared):
     def lower(self, *args: Any, **kwargs: Any) -> stages.Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
         args, kwargs = pytree.map(example, (args, kwargs))
-        leaves, trace = self.trace_for(args, kwargs)
-        tree = pytree.structure(self.dynamic_arguments(args, kwargs))
-        signature = stages.Arguments(tree, tuple(v.type for v in leaves), len(trace.captured))
+        args, kwargs, statics = self._take_statics(args, kwargs)
+        leaves, trace = self._trace_for(args, kwargs, statics)
+        tree, types = pytree.structure((args, kwargs)), tuple(v.type for v in leaves)
+        signature = stages.Arguments(tree, types, len(trace.captured), statics)
         naming.label_program(
             trace.program, self, self._static[0], tree, trace.out_tree, len(trace.captured)
         )

@@ -43,11 +43,13 @@ else:
 @valued
 class Arguments:
     """What a function was traced for: the structure of (args, kwargs) without static ones, the
-    leaves' types, and how many captured values stand before them among the program's inputs."""
+    leaves' types, how many captured values stand before them among the program's inputs, and the
+    static ones."""
 
     tree: TreeDef
     types: tuple[ArrayType, ...]
     captured: int
+    statics: tuple[Any, ...]
 
 
 @valued
@@ -238,13 +240,13 @@ class Compiled(Lowered):
     """A compiled signature: called like the function, it never traces again."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result.
+        """The function's result for its arguments without static ones, whose values are those that
+        it was lowered for.
 
         Raises TypeMismatch for arguments of another structure or type, and inside `jit`, `vmap`
         or a derivative: what is compiled runs, it is not traced.
         """
-        dynamic = self._function.dynamic_arguments(args, kwargs)
-        leaves, tree = flatten_args(dynamic, "a compiled function")
+        leaves, tree = flatten_args((args, kwargs), "a compiled function")
         if tree != self.in_tree:
             raise TypeMismatch(
                 f"this function was compiled for arguments of structure {self.in_tree}, it is "
@@ -261,4 +263,4 @@ class Compiled(Lowered):
                     f"this function was compiled for an argument {wanted}, it is called with "
                     f"{leaf.type}"
                 )
-        return self._function(*args, **kwargs)
+        return self._function.with_statics(args, kwargs, self._arguments.statics)

@@ -31,7 +31,8 @@ def vmap(
 ) -> Callable[..., Any]:
     """Map a function over an axis of its arguments, all examples at once.
 
-    in_axes: an int, None (shared by all examples; such arguments need not be arrays), or a pytree
+    in_axes: an int, None (shared by all examples; such arguments need not be arrays, and Python's
+    numbers stay what they are), or a pytree
     prefix of the arguments with those as leaves; keyword arguments are mapped over axis 0.
     out_axes: likewise for the results. axis_size is needed only if every in_axes is None. Under
     its axis_name lanes can talk to each other: fxad.lax.psum and the like.
@@ -88,13 +89,14 @@ def _mapped_leaves(
     name: str,
 ) -> tuple[list[Any], list[int | None], FlatFunction]:
     """The arrays among the arguments' leaves, their axes counted from the front, and the function
-    of these arrays: what is shared by all lanes need not be an array."""
+    of these arrays: what is shared by all lanes need not be an array, and a Python number among it
+    stays one."""
     raw, tree = pytree.flatten((args, kwargs))
-    if not any(a is None and not is_array_like(v) for v, a in zip(raw, axes, strict=True)):
+    fixed = [a is None and not _is_traced(v) for v, a in zip(raw, axes, strict=True)]
+    if not any(fixed):
         leaves, tree = flatten_args((args, kwargs), f"vmap({name})", call_place)
         flat = FlatFunction(function, tree)
     else:
-        fixed = [a is None and not is_array_like(v) for v, a in zip(raw, axes, strict=True)]
         inner = FlatFunction(function, tree)
         shared = select(raw, fixed)
         leaves, tree = flatten_args((tuple(select(raw, fixed, False)), {}), f"vmap({name})")
@@ -110,6 +112,10 @@ def _mapped_leaves(
         for a, v in zip(axes, leaves, strict=True)
     ]
     return leaves, places, flat
+
+
+def _is_traced(value: Any) -> bool:
+    return is_array_like(value) and type(value) not in (bool, int, float, complex)
 
 
 def _with_lane(flat: FlatFunction, name: Hashable, size: int) -> Callable[..., Any]:
@@ -153,7 +159,7 @@ def _size(leaves: list, axes: list, wanted: int | None, args: Any, kwargs: Any, 
     if not sizes:
         raise BadArgument(f"vmap({name}): no argument is mapped; give in_axes or axis_size")
     pairs = pytree.leaves_with_path((args, kwargs))
-    paths = [call_place(p) for p, v in pairs if len(pairs) == len(leaves) or is_array_like(v)]
+    paths = [call_place(p) for p, v in pairs if len(pairs) == len(leaves) or _is_traced(v)]
     seen = ", ".join(
         f"{p}: {type_of(v).shape[a]}"
         for p, v, a in zip(paths, leaves, axes, strict=True)

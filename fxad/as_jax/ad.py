@@ -12,8 +12,10 @@ from fxad.as_jax.primitives import Zero as Zero
 from fxad.as_jax.primitives import instantiate as instantiate_zeros
 from fxad.as_jax.primitives import jvps as primitive_jvps
 from fxad.as_jax.primitives import transposes as primitive_transposes
+from fxad.trace.tracer import Tracer
 
 __all__ = [
+    "JVPTracer",
     "UndefinedPrimal",
     "Zero",
     "add_jaxvals",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 get_primitive_transpose = primitive_transposes.of
+JVPTracer = Tracer  # what a function that is differentiated is called with is one
 
 
 def is_undefined_primal(x: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from fxad.api.jaxpr import (
@@ -21,7 +22,7 @@ from fxad.api.jaxpr import (
 from fxad.api.shaped_array import AbstractValue, ShapedArray
 from fxad.api.shaped_array import aval_of as get_aval
 from fxad.as_jax.primitives import Primitive
-from fxad.trace.tracer import Tracer, ensure_compile_time_eval
+from fxad.trace.tracer import Level, Tracer, ensure_compile_time_eval
 
 __all__ = [
     "AbstractValue",
@@ -33,11 +34,13 @@ __all__ = [
     "Literal",
     "Primitive",
     "ShapedArray",
+    "Trace",
     "Tracer",
     "Value",
     "Var",
     "ensure_compile_time_eval",
     "eval_jaxpr",
+    "find_top_trace",
     "gensym",
     "get_aval",
     "jaxpr_as_fun",
@@ -53,6 +56,23 @@ __all__ = [
 Value = Any
 Atom = Var | Literal
 no_effects: frozenset[Any] = frozenset()
+
+
+class Trace:
+    """What records or differentiates a tracer. Two tracers' are equal where that is the same."""
+
+    def __init__(self, level: Level) -> None:
+        self.main = level
+
+
+# JAX's name for it, by which packages compare tracers.
+Tracer._trace = property(lambda tracer: Trace(tracer.level))  # type: ignore[attr-defined]
+
+
+def find_top_trace(xs: Iterable[Any]) -> Trace | None:
+    """The innermost of the traces of these values; None where none is traced."""
+    levels = [x.level for x in xs if isinstance(x, Tracer)]
+    return Trace(max(levels, key=lambda level: level.depth)) if levels else None
 
 
 def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:

@@ -7,7 +7,6 @@ from typing import Any
 
 from fxad.api import jaxpr
 from fxad.as_jax.primitives import Primitive, lowerings
-from fxad.core.errors import BadArgument
 
 __all__ = ["lower_fun", "register_lowering"]
 
@@ -31,16 +30,11 @@ def register_lowering(
     inline: bool = True,
     cacheable: bool = True,
 ) -> Any:
-    """Compile a primitive by what `lower_fun` gives; for another platform than the CPU nothing.
-    Raises BadArgument for rules that build MLIR."""
-    if platform not in (None, "cpu"):
+    """Compile a primitive by what `lower_fun` gives. Nothing for another platform than the CPU,
+    nor for a rule that builds MLIR, since there is no XLA: compiled programs then call the
+    primitive's implementation."""
+    if platform not in (None, "cpu") or not isinstance(rule, _Lowering):
         return rule
-    if not isinstance(rule, _Lowering):
-        raise BadArgument(
-            f"register_lowering: {prim} has a rule that builds MLIR, and there is no XLA; give "
-            "mlir.lower_fun(f), where f computes the primitive by functions of jax.numpy or "
-            "jax.lax, or no rule: then compiled programs call its implementation"
-        )
     if isinstance(prim, Primitive):
         prim.renew()
     fun = rule.fun

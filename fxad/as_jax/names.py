@@ -22,11 +22,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.api_util": ("fxad.as_jax.api_util",),
     "jax.core": ("fxad.as_jax.core",),
     "jax.custom_batching": ("fxad.custom_batching",),
-    "jax.custom_derivatives": ("fxad.custom_derivatives",),
+    "jax.custom_derivatives": ("fxad.custom_derivatives", "fxad.as_jax.builtin_primitives"),
     "jax.debug": ("fxad.debug",),
     "jax.dlpack": ("fxad.numpy",),
     "jax.dtypes": ("fxad.dtypes",),
     "jax.errors": ("fxad.errors",),
+    "jax.example_libraries": (),
+    "jax.example_libraries.optimizers": ("fxad.as_jax.optimizers",),
+    "jax.example_libraries.stax": ("fxad.as_jax.stax",),
     "jax.experimental": ("fxad.debug", "fxad"),
     "jax.experimental.checkify": ("fxad.as_jax.checkify",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
@@ -35,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.extend.core.primitives": ("fxad.as_jax.builtin_primitives",),
     "jax.extend.linear_util": (),
     "jax.flatten_util": ("fxad.flatten_util",),
+    "jax.image": ("fxad.image",),
     "jax.interpreters": (),
     "jax.interpreters.ad": ("fxad.as_jax.ad",),
     "jax.interpreters.batching": ("fxad.as_jax.batching",),
@@ -51,8 +55,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.profiler": (),
     "jax.random": ("fxad.random",),
     "jax.scipy": ("fxad.scipy",),
+    "jax.scipy.fft": ("fxad.scipy.fft",),
     "jax.scipy.integrate": ("fxad.scipy.integrate", "fxad.numpy"),
     "jax.scipy.linalg": ("fxad.scipy.linalg",),
+    "jax.scipy.optimize": ("fxad.scipy.optimize",),
     "jax.scipy.signal": ("fxad.scipy.signal",),
     "jax.scipy.sparse": ("fxad.scipy.sparse",),
     "jax.scipy.sparse.linalg": ("fxad.scipy.sparse.linalg",),
@@ -67,10 +73,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.version": ("fxad.as_jax.toplevel",),
     # Private modules that public packages import from.
     "jax._src": (),
+    "jax._src.ad_util": ("fxad.as_jax.private",),
     "jax._src.api": ("fxad",),
     "jax._src.compiler": ("fxad.as_jax.private",),
+    "jax._src.dispatch": ("fxad.as_jax.private",),
+    "jax._src.dtypes": ("fxad.as_jax.private",),
     "jax._src.lax": (),
     "jax._src.lax.lax": ("fxad.lax", "fxad.as_jax.builtin_primitives"),
+    "jax._src.traceback_util": ("fxad.as_jax.private",),
     "jax._src.util": ("fxad.as_jax.util",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
 }
@@ -141,6 +151,7 @@ _PROGRAMS = "programs are `fxad.ir` Programs; an op is a record (docs/add-an-op.
 _TRACES = "what records, differentiates and batches is fxad's own"
 _REFS = "there are no mutable arrays"
 _XLA = "there is no XLA: kernels are compiled by fxad itself"
+_HELPER = "a helper of JAX's own code"
 _UNWRITTEN = "not written"
 # Why a name is not here: the first pattern that matches the whole name.
 ABSENT: tuple[tuple[str, str], ...] = (
@@ -164,6 +175,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.profiler.*|jax\.experimental\.profiler.*", "`fxad.profile(f, *args)` times kernels"),
     (r"jax\.experimental\.sparse.*", "`fxad.sparse_jacobian` has a format of its own"),
     (r"jax\.experimental\.checkify.*", "errors raise; `fxad.debug` checks NaN and indices"),
+    (r"jax\.example_libraries\..*\.(map|zip|safe_map|safe_zip|unzip2)", _HELPER),
     (r"jax\.experimental\.ode\..*", "a part of the solver; `odeint` is here"),
 )
 

@@ -33,6 +33,7 @@ from fxad.debug import pure_callback
 from fxad.ir.program import OPS, Opaque, Unknown
 from fxad.numpy import asarray, moveaxis, zeros
 from fxad.ops import base
+from fxad.ops.programs.captures import of_numbers
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import Tracer, bind, stage, staging
 from fxad.transform.context import run, transforms
@@ -358,7 +359,8 @@ def _decomposition(primitive: Primitive) -> Callable[..., Any]:
 
 def _held(value: Any) -> Any:
     """An array that a lowering has captured, in a program that has no operand for it."""
-    return pure_callback(lambda: value, base.type_of(value))
+    made = of_numbers(value)
+    return pure_callback(lambda: value, base.type_of(value)) if made is None else made
 
 
 def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
@@ -368,8 +370,8 @@ def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
             for p, t in zip(primals, tangents, strict=True)
         ]
         answer = jvps.of(primitive)(
-            primitive.ordered([*map(asarray, primals)]),
-            primitive.ordered(given),
+            tuple(primitive.ordered([*map(asarray, primals)])),
+            tuple(primitive.ordered(given)),
             **primitive.viewed(params),
         )
         values, found = (_many(primitive, part) for part in answer)
@@ -390,7 +392,10 @@ def _adapted_transpose(primitive: jaxpr.Primitive) -> Callable[..., Any]:
         given = [UndefinedPrimal(_aval(a)) if isinstance(a, Unknown) else asarray(a) for a in args]
         if primitive.multiple_results:
             types: Any = primitive.op.type(*map(base.operand_type, args), **params)
-            ct = [Zero(_aval(t)) if c is None else c for c, t in zip(ct, types, strict=True)]
+            cts = (
+                ct if isinstance(ct, tuple | list) else (ct,)
+            )  # of one result, the cotangent alone
+            ct = [Zero(_aval(t)) if c is None else c for c, t in zip(cts, types, strict=True)]
         found = transposes.of(primitive)(ct, *primitive.ordered(given), **primitive.viewed(params))
         return [*map(_or_none, primitive.ordered(found))]
 

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeVar
 
+from fxad.api.jaxpr import builtin
+from fxad.core.errors import TypeMismatch as TypePromotionError
+from fxad.core.source import PACKAGE
+
+__all__ = [
+    "TypePromotionError",
+    "api_boundary",
+    "backend_compile_and_load",
+    "include_frame",
+    "register_exclusion",
+    "stop_gradient_p",
+    "wait_for_tokens",
+]
+
+_excluded: list[str] = []
+F = TypeVar("F", bound=Callable[..., Any])
+stop_gradient_p = builtin("stop_gradient")
 _backends: dict[str, Any] = {}  # chex asks whether a backend was started
 
 
 def backend_compile_and_load(backend: Any, *args: Any, **kwargs: Any) -> Any:
     """What chex wraps to forbid a backend; fxad's compiler does not call it."""
     raise NotImplementedError
+
+
+def register_exclusion(path: str) -> None:
+    """Have `include_frame` leave out a file."""
+    _excluded.append(path)
+
+
+def include_frame(frame: FrameType) -> bool:
+    """Whether a frame is of neither fxad nor an excluded file."""
+    return not frame.f_code.co_filename.startswith((PACKAGE, *_excluded))
+
+
+def api_boundary(fun: F, **options: Any) -> F:
+    """The function itself: tracebacks end at the user's line anyway."""
+    return fun
+
+
+def wait_for_tokens() -> None:
+    """Nothing: effects have happened when a call returns."""

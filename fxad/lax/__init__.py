@@ -41,6 +41,7 @@ from fxad.lax.indexed import (
     GatherScatterMode,
     ScatterDimensionNumbers,
     gather,
+    index_take,
     scatter,
     scatter_add,
     scatter_apply,
@@ -102,6 +103,13 @@ from fxad.lax.reductions import (
     sort,
     sort_key_val,
     top_k,
+)
+from fxad.lax.result_shapes import (
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_shape_tuple,
+    conv_transpose_shape_tuple,
+    reduce_window_shape_tuple,
 )
 from fxad.lax.segments import segment_max, segment_min, segment_prod, segment_sum
 from fxad.lax.shapes import (
@@ -266,7 +274,11 @@ __all__ = [
     "conv",
     "conv_dimension_numbers",
     "conv_general_dilated",
+    "conv_general_permutations",
+    "conv_general_shape_tuple",
+    "conv_shape_tuple",
     "conv_transpose",
+    "conv_transpose_shape_tuple",
     "conv_with_general_padding",
     "convert_element_type",
     "cos",
@@ -308,6 +320,7 @@ __all__ = [
     "igammac",
     "imag",
     "index_in_dim",
+    "index_take",
     "integer_pow",
     "iota",
     "is_finite",
@@ -353,6 +366,7 @@ __all__ = [
     "reduce_prod",
     "reduce_sum",
     "reduce_window",
+    "reduce_window_shape_tuple",
     "reduce_xor",
     "rem",
     "reshape",

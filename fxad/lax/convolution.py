@@ -277,7 +277,7 @@ def conv_transpose(
     spatial = numbers.rhs_spec[2:]
     if isinstance(padding, str):
         lengths = [_dilated(w.shape[i], d) for i, d in zip(spatial, spread, strict=True)]
-        padding = [_transposed_pads(k, s, padding) for k, s in zip(lengths, strides, strict=True)]
+        padding = [transposed_pads(k, s, padding) for k, s in zip(lengths, strides, strict=True)]
     if transpose_kernel:
         w = OPS["reverse"](w, axes=tuple(spatial))
         outputs, inputs = numbers.rhs_spec[:2]
@@ -286,7 +286,7 @@ def conv_transpose(
     return conv_general_dilated(x, w, (1,) * count, padding, strides, spread, numbers, **how)
 
 
-def _transposed_pads(kernel: int, stride: int, padding: str) -> tuple[int, int]:
+def transposed_pads(kernel: int, stride: int, padding: str) -> tuple[int, int]:
     """Padding around the dilated input so that SAME multiplies lengths by the stride."""
     if padding == "SAME":
         total = kernel + stride - 2

@@ -19,7 +19,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.numpy.core import cast, full_of, shape_tuple, value_of
+from fxad.numpy.core import axis_index, cast, full_of, shape_tuple, value_of
 from fxad.numpy.updates import applied, setitem
 from fxad.trace.array import Array, Concrete
 from fxad.trace.tracer import type_of
@@ -190,6 +190,18 @@ def gather(
         unique=bool(unique_indices),
     )
     return OPS["transpose"](out, permutation=tuple(found.order))
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
+    """The elements of src at vectors of indices [n], one for each of `axes`, which are modulo the
+    axes' lengths; the result has n rows, each with the other axes."""
+    value = value_of(src, "index_take")
+    if len(idxs) != len(axes):
+        raise ShapeError(f"index_take: {len(idxs)} vectors of indices for {len(axes)} axes")
+    places = [axis_index(axis, value.ndim, "index_take") for axis in axes]
+    wrapped = [value_of(i) % value.shape[axis] for i, axis in zip(idxs, places, strict=True)]
+    rest = tuple(axis for axis in range(value.ndim) if axis not in places)
+    return OPS["transpose"](value, permutation=(*places, *rest))[tuple(wrapped)]
 
 
 def _scatter(name: str, monoid: str, doc: str) -> Any:

@@ -5,15 +5,17 @@ v, w = eigh(a)      # vectors first, unlike fxad.numpy.linalg.eigh
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
 from fxad.lax.loops import scan
-from fxad.numpy import linalg
+from fxad.numpy import householder, linalg
 from fxad.numpy.core import promoted
 from fxad.numpy.creation import zeros_like
 from fxad.numpy.elementwise import conj
+from fxad.numpy.functional import vectorize
 from fxad.numpy.manipulation import matrix_transpose, moveaxis
 from fxad.trace.array import Array
 
@@ -35,6 +37,37 @@ def qr(x: Any, *, full_matrices: bool = True) -> tuple[Array, Array]:
     """(q, r) with x = q r; q is square if full_matrices."""
     q, r = linalg.qr(x, "complete" if full_matrices else "reduced")
     return q, r
+
+
+def householder_product(a: Any, taus: Any) -> Array:
+    """Q's first n columns of the reflections that a [..., m, n], m >= n, and taus [..., n] hold:
+    what `fxad.numpy.linalg.qr(mode="raw")` gives, transposed."""
+    packed, scales = promoted(
+        "householder_product", a, taus, inexact=True, numbers=False, broadcast=False
+    )
+    _check_reflections("householder_product", packed, scales)
+    return vectorize(householder.product, signature="(m,n),(k)->(m,n)")(packed, scales)
+
+
+def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
+    """Q c (left) or c Q for the square Q of reflections (see `householder_product`); Q^H in its
+    place where `transpose`."""
+    packed, scales, other = promoted(
+        "ormqr", a, taus, c, inexact=True, numbers=False, broadcast=False
+    )
+    _check_reflections("ormqr", packed, scales)
+    if other.ndim < 2 or other.shape[-2 if left else -1] != packed.shape[-2]:
+        raise ShapeError(f"ormqr: Q of {packed.type} and c of {other.type} do not go together")
+    applied = partial(householder.applied, left=left, adjoint=transpose)
+    return vectorize(applied, signature="(m,n),(k),(p,q)->(p,q)")(packed, scales, other)
+
+
+def _check_reflections(name: str, packed: Array, taus: Array) -> None:
+    """Raises ShapeError."""
+    if packed.ndim < 2 or packed.shape[-2] < packed.shape[-1]:
+        raise ShapeError(f"{name}: expects at least as many rows as columns, not {packed.type}")
+    if taus.ndim < 1 or taus.shape[-1] > packed.shape[-1]:
+        raise ShapeError(f"{name}: {taus.type} are more reflections than {packed.type} has columns")
 
 
 def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:

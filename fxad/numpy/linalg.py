@@ -21,6 +21,8 @@ from fxad.numpy import products, reductions
 from fxad.numpy.core import axes_tuple, axis_index, promoted, result_shape, spread_to, value_of
 from fxad.numpy.creation import diagonal as _diagonal
 from fxad.numpy.creation import eye, tril, triu
+from fxad.numpy.functional import vectorize
+from fxad.numpy.householder import packed_qr
 from fxad.numpy.manipulation import matrix_transpose as matrix_transpose
 from fxad.numpy.manipulation import moveaxis, reshape
 from fxad.trace.array import Array
@@ -330,12 +332,16 @@ class QRResult(NamedTuple):
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """a = Q @ R; `mode` is "reduced", "complete" (a square Q) or "r" (R alone).
+    """a = Q @ R; `mode` is "reduced", "complete" (a square Q), "r" (R alone), or "raw": (h, taus),
+    where the transpose of h [..., n, m] holds R and the reflections as LAPACK's geqrf packs them.
 
     Derivatives: of reduced factors of matrices with at least as many rows as columns.
     """
-    if mode not in ("reduced", "complete", "r"):
-        raise BadArgument(f"qr: mode must be 'reduced', 'complete' or 'r', got {mode!r}")
+    if mode not in ("reduced", "complete", "r", "raw"):
+        raise BadArgument(f"qr: mode must be 'reduced', 'complete', 'r' or 'raw', got {mode!r}")
+    if mode == "raw":
+        packed, taus = vectorize(packed_qr, signature="(m,n)->(m,n),(k)")(_matrices("qr", a))
+        return matrix_transpose(packed), taus
     q, r = OPS["qr"](_matrices("qr", a), complete=mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 

@@ -1,7 +1,9 @@
 """`fxad.scipy`: parts of SciPy on arrays and traced values, under SciPy's names."""
 
+from fxad.scipy import fft as fft
 from fxad.scipy import integrate as integrate
 from fxad.scipy import linalg as linalg
+from fxad.scipy import optimize as optimize
 from fxad.scipy import signal as signal
 from fxad.scipy import sparse as sparse
 from fxad.scipy import special as special

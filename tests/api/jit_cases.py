@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import fxad.image
 import fxad.lax
 import fxad.nn
 import fxad.nn.initializers
@@ -18,6 +19,9 @@ import fxad.numpy
 import fxad.numpy.fft
 import fxad.numpy.linalg
 import fxad.random
+import fxad.scipy.fft
+import fxad.scipy.optimize
+import fxad.scipy.signal
 import fxad.scipy.special
 from fxad.tree import flatten, unflatten
 
@@ -94,4 +98,12 @@ nn = Cases(fxad.nn)
 initializers = Cases(fxad.nn.initializers)
 special = Cases(fxad.scipy.special)
 random = Cases(fxad.random)
-CASES = {c.module.__name__: c for c in (numpy, linalg, fft, lax, nn, initializers, special, random)}
+scipy_fft = Cases(fxad.scipy.fft)
+optimize = Cases(fxad.scipy.optimize)
+signal = Cases(fxad.scipy.signal)
+image = Cases(fxad.image)
+_ALL = (
+    *(numpy, linalg, fft, lax, nn, initializers, special, random),
+    *(scipy_fft, optimize, signal, image),
+)
+CASES = {c.module.__name__: c for c in _ALL}

@@ -187,3 +187,12 @@ over_rows("pswapaxes", 0)
 over_rows("all_to_all", 0, 0)
 lax.use("axis_index", fxad.vmap(lambda x: x + l.axis_index("rows"), axis_name="rows"), X)
 lax.use("axis_size", fxad.vmap(lambda x: x + l.axis_size("rows"), axis_name="rows"), X)
+
+# Shapes alone
+IMAGES, FILTERS, LETTERS = (2, 7, 9, 3), (3, 2, 3, 4), ("NHWC", "HWIO", "NHWC")
+for name in ("conv_general_shape_tuple", "conv_transpose_shape_tuple"):
+    lax.call(name, IMAGES, FILTERS, (2, 1), "SAME", LETTERS)
+lax.call("conv_shape_tuple", (2, 3, 7, 9), (4, 3, 3, 2), (2, 1), "VALID")
+lax.call("conv_general_permutations", LETTERS)
+lax.call("reduce_window_shape_tuple", IMAGES, (1, 2, 2, 1), (1, 2, 1, 1), [(0, 1)] * 4)
+lax.call("index_take", CUBE, [PLACES % 2, PLACES], (0, 2))

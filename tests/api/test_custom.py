@@ -420,6 +420,48 @@ def test_a_symbolic_zero_knows_its_type_and_can_be_made_an_array() -> None:
     np.testing.assert_allclose(fxad.grad(lambda x: f(x, V).sum())(V), V)
 
 
+def test_zeros_of_a_tree() -> None:
+    zeros = fxad.custom_derivatives.zero_from_primal({"a": V, "n": 3}, symbolic_zeros=True)
+    assert zeros["a"].shape == (3,)
+    assert fxad.custom_derivatives.zero_from_primal((V,))[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_among_residuals_stay_numbers(way) -> None:
+    """So that bwd may branch on them."""
+
+    @fxad.custom_vjp
+    def f(x):
+        return x**2
+
+    def bwd(res, ct):
+        x, doubled, times = res
+        return (ct * x * times if doubled else ct,)
+
+    f.defvjp(lambda x: (f(x), (x, True, 5)), bwd)
+    np.testing.assert_allclose(way(fxad.grad(f))(jnp.asarray(X)), 5 * X, rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS[:2])
+def test_an_argument_without_lanes_may_be_no_float(way) -> None:
+    @fxad.custom_vjp
+    def f(x, flag):
+        return jnp.where(flag, x, 2 * x)
+
+    f.defvjp(
+        lambda x, flag: (f(x, flag), flag), lambda flag, ct: (jnp.where(flag, ct, 3 * ct), None)
+    )
+    lanes = fxad.vmap(f, in_axes=(0, None))
+    for flag, slope in (True, 1.0), (False, 3.0):
+        found = way(fxad.grad(lambda x, flag=flag: lanes(x, np.array(flag)).sum()))(V)
+        np.testing.assert_allclose(found, [slope] * 3)
+
+
+def test_a_leaf_that_says_whether_it_is_differentiated_is_no_tree() -> None:
+    leaf = fxad.Perturbed(V, True)
+    assert fxad.tree.leaves({"x": leaf}) == [leaf]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_fwd_learns_which_arguments_are_differentiated(way) -> None:
     seen = []

@@ -102,6 +102,22 @@ def test_callbacks(wrap) -> None:
     assert seen == [("t", 6.0), ("t", 6.0), ("t", 9.0)]
 
 
+def _misaligned(v: np.ndarray) -> np.ndarray:
+    held = np.zeros(v.nbytes + 1, np.uint8)[1:].view(v.dtype).reshape(v.shape)
+    held[...] = v
+    assert not held.flags.aligned
+    return held
+
+
+@pytest.mark.parametrize(
+    "layout", [np.asfortranarray, lambda v: np.repeat(v, 2, axis=1)[:, ::2], _misaligned]
+)
+def test_callbacks_may_return_any_layout(layout) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    got = fxad.jit(lambda x: debug.pure_callback(layout, x, x) + 1)(x)
+    np.testing.assert_array_equal(got, x + 1)
+
+
 def test_errors_of_callbacks() -> None:
     with pytest.raises(TypeMismatch, match="declared"):
         fxad.jit(lambda x: debug.pure_callback(lambda v: v[:1], x, x))(X)

@@ -186,3 +186,12 @@ def test_lax_fft():
         fxad.lax.fft(z, "fft", (5,))
     with pytest.raises(BadArgument, match="FFT, IFFT, RFFT, IRFFT"):
         fxad.lax.fft(z, "dct", (6,))
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (2, 0), (0, 1, 2)])
+def test_transforms_are_the_bits_of_numpys(axes):
+    for x in (Z, Z.astype(np.complex64)):
+        np.testing.assert_array_equal(F.fftn(x, axes=axes), np.fft.fftn(x, axes=axes), strict=True)
+        # NumPy's inverse without a factor, which here is multiplied with afterwards
+        got = F.ifftn(x, axes=axes, norm="forward")
+        np.testing.assert_array_equal(got, np.fft.ifftn(x, axes=axes, norm="forward"), strict=True)

@@ -275,6 +275,15 @@ def test_stages():
     assert loop.lower(np.float32(1)).cost()["flops"] >= 20
 
 
+def test_eval_shape_of_shapes():
+    given = fxad.ShapeDtypeStruct((2, 3), np.float32)
+    weak = fxad.ShapeDtypeStruct((), np.float32, weak_type=True)
+    out = fxad.eval_shape(lambda x: {"x": x, "given": given, "weak": weak}, np.ones(4, np.int32))
+    assert out["given"] == given
+    assert out["x"].dtype == np.int32
+    assert out["weak"].weak_type
+
+
 def test_eval_shape_computes_nothing():
     ran = []
     out = fxad.eval_shape(

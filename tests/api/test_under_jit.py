@@ -6,9 +6,10 @@ import types
 import warnings
 from typing import Any
 
-import jit_cases_lax  # noqa: F401 (these three fill CASES)
+import jit_cases_lax  # noqa: F401 (these fill CASES)
 import jit_cases_nn_special_random  # noqa: F401
 import jit_cases_numpy
+import jit_cases_scipy  # noqa: F401
 import numpy as np
 import pytest
 from jit_cases import CASES, Case

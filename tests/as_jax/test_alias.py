@@ -244,3 +244,36 @@ def test_failed_checks_raise_where_the_function_is_called():
         "except checkify.JaxRuntimeError as e: print(e)\n"
     )
     assert out.startswith("1.0\nnot positive: -1.0")
+
+
+def test_an_example_that_trains_a_classifier():
+    """The parts and the steps of JAX's examples/mnist_classifier.py, on clouds of points."""
+    out = aliased(
+        "import itertools\n"
+        "import numpy.random as npr\n"
+        "import jax.numpy as jnp\n"
+        "from jax import jit, grad, random\n"
+        "from jax.example_libraries import optimizers, stax\n"
+        "from jax.example_libraries.stax import Dense, LogSoftmax, Relu\n"
+        "init, predict = stax.serial(Dense(32), Relu, Dense(32), Relu, Dense(4), LogSoftmax)\n"
+        "def loss(params, batch):\n"
+        "    inputs, targets = batch\n"
+        "    return -jnp.mean(jnp.sum(predict(params, inputs) * targets, axis=1))\n"
+        "rng = npr.RandomState(0)\n"
+        "labels = rng.randint(0, 4, 256)\n"
+        "images = (rng.randn(4, 20)[labels] + 0.5 * rng.randn(256, 20)).astype('float32')\n"
+        "targets = jnp.eye(4)[labels]\n"
+        "opt_init, opt_update, get_params = optimizers.momentum(0.05, mass=0.9)\n"
+        "@jit\n"
+        "def update(i, state, batch):\n"
+        "    return opt_update(i, grad(loss)(get_params(state), batch), state)\n"
+        "_, params = init(random.key(0), (-1, 20))\n"
+        "state, count = opt_init(params), itertools.count()\n"
+        "for _ in range(8):\n"
+        "    for at in range(0, 256, 32):\n"
+        "        batch = images[at : at + 32], targets[at : at + 32]\n"
+        "        state = update(next(count), state, batch)\n"
+        "found = jnp.argmax(predict(get_params(state), images), axis=1)\n"
+        "print(float(jnp.mean(found == labels)))\n"
+    )
+    assert float(out.strip().split("\n")[-1]) > 0.97

@@ -70,6 +70,38 @@ def test_a_lowering_is_fused(scaled):
     np.testing.assert_allclose(lowered.compile()(X), 3 * X * np.sin(X) + 1, rtol=1e-6)
 
 
+def test_a_lowering_may_bring_small_arrays():
+    """They are written into programs as numbers."""
+    table = np.array([1, 1, -0.0, np.nan, 7], np.float32)
+    p = Primitive("looked_up")
+    p.def_impl(lambda x: x + table)
+    p.def_abstract_eval(same_type)
+    fun = lambda x: x + jnp.asarray(table) + jnp.asarray(np.array(0, np.float32))  # noqa: E731
+    mlir.register_lowering(p, mlir.lower_fun(fun, multiple_results=False))
+    np.testing.assert_array_equal(fxad.jit(p.bind)(X), X + table)
+    assert "callback" not in str(fxad.jit(p.bind).lower(X).plan)
+    many = Primitive("many")
+    many.def_abstract_eval(same_type)
+    long = jnp.asarray(np.arange(5000, dtype=np.float32))
+    mlir.register_lowering(many, mlir.lower_fun(lambda x: x + long[:5], multiple_results=False))
+    np.testing.assert_allclose(fxad.jit(many.bind)(X), X + np.arange(5), rtol=1e-6)
+
+
+def test_one_of_several_results():
+    """A primitive with `multiple_results` that has one: a list of one, under every rule."""
+    p = Primitive("only")
+    p.multiple_results = True
+    p.def_impl(lambda x: [2 * x])
+    p.def_abstract_eval(lambda x: [same_type(x)])
+    ad.deflinear2(p, lambda cts, x: p.bind(cts[0]))
+    batching.primitive_batchers[p] = lambda args, dims: (p.bind(*args), dims)
+    for wrap in (lambda f: f), fxad.jit:
+        (out,) = wrap(lambda x: p.bind(x))(X)
+        np.testing.assert_array_equal(out, 2 * X)
+        slopes = wrap(fxad.vmap(fxad.grad(lambda x: p.bind(x)[0])))(X)
+        np.testing.assert_array_equal(slopes, np.full(5, 2, np.float32))
+
+
 def test_programs_with_any_parameter_print_and_are_rebuilt(scaled):
     closed = fxad.make_jaxpr(lambda x: apply(scaled, x, x, 2.5))(X)
     assert "(x, x; factor={'by': 2.5})" in str(closed)
@@ -393,8 +425,11 @@ def test_what_is_missing_is_said(scaled):
         bare.bind(X)
     with pytest.raises(NotImplementedError, match=r"Abstract evaluation .*def_abstract_eval"):
         fxad.jit(bare.bind)(X)
-    with pytest.raises(BadArgument, match="there is no XLA; give mlir.lower_fun"):
-        mlir.register_lowering(bare, lambda ctx, x: x)
+
+
+def test_a_lowering_that_builds_mlir_is_left_to_the_implementation(scaled):
+    mlir.register_lowering(scaled, lambda ctx, x, y, *, factor: ctx.module_context.build(x, y))
+    np.testing.assert_allclose(fxad.jit(lambda x: apply(scaled, x, x))(X), 3 * X * X, rtol=1e-6)
 
 
 # ---------------------------------------------------------------- Jaxprs

@@ -1,5 +1,7 @@
 """`partition` and `combine`: parts that go together again, prefixes, and what the errors say."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,6 +32,22 @@ def test_a_prefix_of_bools_or_of_functions_chooses():
     chosen, rest = ft.partition(tree, {"a": True, "b": (np.bool_(False), lambda leaf: leaf > 3)})
     assert chosen == {"a": [1, 2], "b": (None, 4)}
     assert rest == {"a": [None, None], "b": (3, None)}
+
+
+def test_a_mask_whose_class_can_be_called_is_a_tree():
+    """As in Equinox: a registered class with `__call__` says what it says by its leaves."""
+
+    @ft.register_dataclass
+    @dataclasses.dataclass
+    class Layer:
+        w: object
+        b: object
+
+        def __call__(self, x):
+            return x @ self.w + self.b
+
+    chosen, rest = ft.partition(Layer(1.0, 2.0), Layer(True, False))
+    assert (chosen, rest) == (Layer(1.0, None), Layer(None, 2.0))
 
 
 def test_what_is_leaf_calls_a_leaf_goes_as_one():

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -260,3 +261,59 @@ def test_ids_of_a_batch_are_named_by_their_place(id):
     for ignored in (None, IGNORE):
         with pytest.raises(DataError, match=saying):
             require_ids(batch, 65, "the batch", ignored)
+
+
+@pytest.mark.parametrize("lengths", [(5000,), (1700, 4, 900, 2600), (40, 33)])
+def test_an_order_of_two_levels_has_every_window_once_an_epoch(monkeypatch, lengths):
+    monkeypatch.setattr(data, "MOST_AT_ONCE", 0)
+    monkeypatch.setattr(data, "RUN", 8)
+    monkeypatch.setattr(data, "GROUP", 4)
+    for cached in (data._runs, data._group):
+        cached.cache_clear()
+    parts = tuple(np.arange(length) + 10_000 * number for number, length in enumerate(lengths))
+    total, context = data.windows_per_epoch(lengths, 16), 16
+    epochs = []
+    for epoch in (0, 1):
+        numbers = range(epoch * total, (epoch + 1) * total)
+        rows = [data.window_rows(parts, context, (3, 0), number) for number in numbers]
+        assert all((np.diff(row) == 1).all() and len(row) == context + 1 for row in rows)
+        starts = [int(row[0]) for row in rows]
+        assert len(set(starts)) == total
+        for number in range(len(lengths)):  # windows of a part are a phase and multiples of context
+            mine = sorted(s - 10_000 * number for s in starts if s // 10_000 == number)
+            assert set(np.diff(mine)) <= {context}
+        epochs.append(starts)
+    assert epochs[0] != epochs[1]
+    if total > 100:
+        # Neighbours in the order are seldom neighbours in the text, and groups hold far runs.
+        assert np.mean(np.diff(epochs[0]) == context) < 0.2
+        first = np.array(epochs[0][:32])
+        assert first.max() - first.min() > 1000
+    again = [int(data.window_rows(parts, context, (3, 0), n)[0]) for n in range(total)]
+    assert again == epochs[0]
+    other = [int(data.window_rows(parts, context, (3, 1), n)[0]) for n in range(total)]
+    assert total < 10 or other != epochs[0]
+    for cached in (data._runs, data._group):
+        cached.cache_clear()
+
+
+def test_an_order_of_two_levels_takes_little_memory():
+    """Of 100 billion tokens; a window is found by its number alone."""
+
+    class Long:
+        def __len__(self):
+            return 100_000_000_000
+
+        def __getitem__(self, part):
+            return part.start
+
+    for cached in (data._runs, data._group):
+        cached.cache_clear()
+    tracemalloc.start()
+    found = [data.window_rows((Long(),), 1024, (1, 0), n) for n in (0, 1, 90_000_000)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len({int(start) for start in found}) == 3
+    assert peak < 150_000_000
+    for cached in (data._runs, data._group):
+        cached.cache_clear()

@@ -25,6 +25,7 @@ from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingErro
 from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.lora import merge_lora
+from fxad_nn.loss_scale import loss_scale
 from fxad_nn.run import best_loss
 from fxad_nn.spec import named_leaves
 from fxad_nn.tuning import Tuning
@@ -163,6 +164,36 @@ def test_samples_show_what_is_learned(tmp_path, base, chats):
     ]
 
 
+def test_a_step_is_sampled_once_whether_or_not_the_run_was_resumed(tmp_path, base, chats):
+    more = {"steps": 6, "sample_every": 2, "sample_tokens": 2, "eval_every": 0, "save_every": 2}
+
+    class Stopping(Heard):
+        """Asks to stop before the samples of step 2, or after those of step 4."""
+
+        def __init__(self, after):
+            super().__init__()
+            self.after = after
+            self.asks = 0
+
+        def should_stop(self):
+            self.asks += 1
+            return self.asks > self.after
+
+    taken = []
+    for after in (2, 3):  # steps are asked about before they are done: 0, 1 | 2, 3
+        heard = Stopping(after)
+        run = tmp_path / "run"
+        chosen = resumed_finetune(run) if run.is_dir() else options(tmp_path, base, chats, **more)
+        assert finetune(chosen, heard).result.interrupted
+        taken += sorted({step for step, _ in heard.samples})
+    heard = Heard()
+    finetune(resumed_finetune(run), heard)
+    taken += sorted({step for step, _ in heard.samples})
+    assert taken == [2, 4]
+    lines = (run / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2] * 3 + [4] * 3
+
+
 def test_prompts_may_be_given(tmp_path, base, chats, capsys):
     path = tmp_path / "prompts.txt"
     path.write_text("What comes after 3?\n\nHello\n")
@@ -189,8 +220,6 @@ def test_penalties_change_what_is_trained_and_not_how_it_is_judged(tmp_path, bas
     # After one step the two models differ by little.
     first, second = (tuned.result.run.history["val"][0][1] for tuned in (plain, other))
     assert second == pytest.approx(first, rel=0.05)
-    with pytest.raises(ConfigError, match="--label-smoothing has no meaning beside --dpo"):
-        options(tmp_path, base, chats, label_smoothing=0.1, dpo=True)
 
 
 # How it goes on
@@ -390,7 +419,7 @@ def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, cha
         begin(options(tmp_path, base, chats))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "fp16"])
 def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chats, dtype):
     model = fxad_nn.load(base, dtype="bfloat16")
     narrow = tmp_path / "narrow"
@@ -398,6 +427,20 @@ def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chat
     fxad_nn.save(model, narrow)
     tuned = finetune(options(tmp_path, narrow, chats, steps=2, eval_every=0, dtype=dtype))
     assert np.isfinite(tuned.result.val_loss)
+    assert (loss_scale(tuned.result.run.state) is not None) == (dtype == "fp16")
+
+
+@pytest.mark.parametrize("lora", [4, None])
+def test_a_base_in_float16_is_trained_with_a_scaled_loss(tmp_path, base, chats, lora):
+    half = shutil.copytree(base, tmp_path / "half")
+    fxad_nn.save(fxad_nn.load(base, dtype="float16"), half)
+    tuned = finetune(options(tmp_path, half, chats, lora=lora, steps=30, save="merged"))
+    history = tuned.result.run.history["train"]
+    assert history[-1][1] < 0.7 * history[0][1]
+    state = tuned.result.run.state
+    assert int(state["good"]) + int(state["skipped"]) == 30
+    assert fxad_nn.load(tuned.saved[0]).config.dtype == "float16"
+    assert resumed_finetune(tmp_path / "run").dtype == "float16"
 
 
 @pytest.mark.parametrize(
@@ -406,6 +449,8 @@ def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chat
         ({"epochs": 2.0, "steps": 4}, "--epochs has no meaning beside --steps"),
         ({"eval_data": "x", "eval_share": 0.1}, "--eval-share has no meaning beside --eval-data"),
         ({"beta": 0.2}, "--beta has no meaning without --dpo"),
+        ({"dpo": True, "z_loss": 1e-4}, "--z-loss must be left out with --dpo"),
+        ({"dpo": True, "label_smoothing": 0.5}, "--label-smoothing must be below 0.5 with --dpo"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given, saying):

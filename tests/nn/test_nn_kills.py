@@ -10,6 +10,7 @@ import random
 import time
 
 import numpy as np
+import pytest
 from short_run import options
 
 from fxad_nn import store
@@ -41,16 +42,17 @@ class Saved(Listener):
         self.tell(path)
 
 
-def begun(tmp_path, text, name):
-    more = {"save_every": 1, "log_every": 1, "eval_every": 5, "keep": 2, "steps": STEPS}
+def begun(tmp_path, text, name, background=False):
+    more = {"background_saves": background}
+    more |= {"save_every": 1, "log_every": 1, "eval_every": 5, "keep": 2, "steps": STEPS}
     return options(tmp_path, text, out=tmp_path / name, **more)
 
 
-def go_on(tmp_path, text, name, pipe):
+def go_on(tmp_path, text, name, pipe, background):
     """In a process of its own: begin the run, or resume it from its newest checkpoint."""
     directory = tmp_path / name
     found = store.holds_checkpoint(directory)
-    chosen = resumed_options(directory) if found else begun(tmp_path, text, name)
+    chosen = resumed_options(directory) if found else begun(tmp_path, text, name, background)
     train(chosen, Saved(lambda path: pipe.send(store.load(path, optimizer=None).step)))
 
 
@@ -71,7 +73,8 @@ def killed(process, pipe, chance):
     return last, process.exitcode == 0
 
 
-def test_kills_lose_nothing(tmp_path, text):
+@pytest.mark.parametrize("background", [False, True], ids=["at-once", "background"])
+def test_kills_lose_nothing(tmp_path, text, background):
     wanted = {}
     whole = train(
         begun(tmp_path, text, "whole"),
@@ -84,7 +87,7 @@ def test_kills_lose_nothing(tmp_path, text):
     chance, name, said, kills = random.Random(SEED), "run-0", 0, 0
     while kills < KILLS:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=go_on, args=(tmp_path, text, name, theirs))
+        process = context.Process(target=go_on, args=(tmp_path, text, name, theirs, background))
         process.start()
         theirs.close()
         last, ended = killed(process, ours, chance)

@@ -204,6 +204,32 @@ def test_a_preference_is_learned_and_its_loss_starts_at_log_2():
     assert losses[-1] < 0.5 * losses[0]
 
 
+def test_smoothed_preferences_are_conservative_dpo():
+    """Beside the formula of the paper in float64, from log-probabilities of the logits."""
+    tokens, targets = batches(np.random.default_rng(0), 1, rows=4)
+    batch = tuple(part.reshape(2, 2, 12) for part in (tokens, targets))
+    reference, params = made(LLAMA), adapted(LLAMA)
+
+    def log_probabilities(params):
+        found = np.asarray(logits(params, LLAMA, batch[0].reshape(4, 12)), np.float64)
+        found -= np.log(np.exp(found).sum(-1, keepdims=True))
+        wanted = batch[1].reshape(4, 12)
+        picked = np.take_along_axis(found, np.maximum(wanted, 0)[..., None], -1)[..., 0]
+        return np.where(wanted < 0, 0.0, picked).sum(-1).reshape(2, 2)
+
+    raised = log_probabilities(params) - log_probabilities(reference)
+    margin = 2.0 * (raised[:, 0] - raised[:, 1])
+    assert np.abs(margin).min() > 0.01
+    for share in (0.0, 0.1, 0.4):
+        objective = Preferences(LLAMA, beta=2.0, label_smoothing=share)
+        right, wrong = (np.log(1 / (1 + np.exp(-m))) for m in (margin, -margin))
+        loss = -((1 - share) * right + share * wrong).sum()
+        assert float(objective.total(params, reference, batch)) == pytest.approx(loss, rel=1e-4)
+    for share in (0.5, -0.1, float("nan")):
+        with pytest.raises(ConfigError, match=r"preferences must be in \[0, 0.5\)"):
+            Preferences(LLAMA, label_smoothing=share)
+
+
 # Merging, and PEFT's files
 
 

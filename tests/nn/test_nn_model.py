@@ -1,11 +1,17 @@
 """`fxad_nn.load`, `Model` and `fxad_nn.save`: what is kept, what is refused, and by which error."""
 
 import errno
+import gc
+import itertools
 import json
 import mmap
+import multiprocessing
+import os
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +20,7 @@ import safetensors.numpy
 import fxad
 import fxad.numpy as jnp
 import fxad_nn
+from fxad.backend.llvm.native.memory import blocks
 from fxad_nn import decoder, files, gpt2, hf, manifest, models, optim, store, tensors
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.families import FAMILIES, family_of
@@ -193,6 +200,40 @@ def test_rotary_scaling_comes_back(tmp_path, scaling):
     )
 
 
+@pytest.mark.parametrize("config", [LLAMA, models.preset("tiny")], ids=["llama", "gpt2"])
+def test_documents_that_share_a_row_are_as_they_are_alone(config):
+    model, rng = made(config), np.random.default_rng(0)
+    tokens = rng.integers(0, config.vocab, (2, 12))
+    segments = [[3] * 5 + [1] * 7, [0] * 4 + [1] * 2 + [2] * 6]
+    found = np.asarray(model(tokens, segments=segments))
+    for row, numbers in enumerate(segments):
+        for number in set(numbers):
+            places = [i for i, n in enumerate(numbers) if n == number]
+            alone = np.asarray(model(tokens[row : row + 1, places]))[0]
+            np.testing.assert_allclose(found[row, places], alone, atol=1e-5)
+    assert np.abs(found - np.asarray(model(tokens))).max() > 1e-3
+    with pytest.raises(DataError, match=r"one for each token \[2, 12\], got \[12\]"):
+        model(tokens, segments[0])
+
+
+def test_fresh_parameters_take_their_own_memory_and_that_of_a_leaf():
+    """Of compiled code's allocator and of NumPy's: float32 numbers that narrower ones are made of
+    would be twice the largest leaf, and all leaves at once twice the model."""
+    config = models.preset("llama-tiny", vocab=8192, width=128, hidden=384, tied=True)
+    spec = models.family(replace(config, dtype="bfloat16")).spec(replace(config, dtype="bfloat16"))
+    sizes = [2 * leaf.size for _, leaf in named_leaves(spec)]
+    init_params(spec, fxad.random.key(0))  # compiles
+    gc.collect()
+    blocks.trim(blocks.idle_bytes)
+    before = blocks.high_water = blocks.in_use
+    tracemalloc.start()
+    params = init_params(spec, fxad.random.key(1))
+    seen = blocks.high_water - before + tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(leaf.nbytes for leaf in fxad.tree.leaves(params)) == sum(sizes)
+    assert seen <= 1.1 * sum(sizes) + max(sizes)
+
+
 def test_impossible_options_are_refused():
     for changes, saying in [
         ({"rope_scaling": RopeScaling(kind="linear"), "rotated": 3}, "cannot be rotated"),
@@ -311,13 +352,64 @@ def test_a_disk_that_fills_up_leaves_the_shards_that_were_there(tmp_path, monkey
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def save_and_end_at(directory, model, size, last):
+    """In a process of its own: save a model, and end as if killed before the change of the
+    directory's names that has this number."""
+    seen = itertools.count()
+
+    def counted(change):
+        def changed(*given, **options):
+            if next(seen) == last:
+                os._exit(9)
+            return change(*given, **options)
+
+        return changed
+
+    os.replace, Path.unlink = counted(os.replace), counted(Path.unlink)
+    fxad_nn.save(model, directory, max_shard_size=size)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(12_000, 12_000), ("1GB", 12_000), (12_000, "1GB"), (12_000, 8_000)]
+)
+def test_a_save_that_is_killed_leaves_the_old_weights_or_the_new(tmp_path, before, after):
+    old = made(LLAMA)
+    new = replace(old, params=fxad.tree.map(lambda leaf: leaf + 1, old.params))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fxad_nn"])
+    found, status, last = [], None, 0
+    while status != 0:
+        directory = tmp_path / str(last)
+        fxad_nn.save(old, directory, max_shard_size=before)
+        process = context.Process(target=save_and_end_at, args=(directory, new, after, last))
+        process.start()
+        process.join()
+        status, last = process.exitcode, last + 1
+        assert status in (0, 9)
+        leaf = fxad.tree.leaves(old.params)[0]
+        there = fxad_nn.load(directory)
+        changed = not np.array_equal(fxad.tree.leaves(there.params)[0], leaf)
+        for mine, wanted in zip(
+            *(fxad.tree.leaves(m.params) for m in (there, new if changed else old)), strict=True
+        ):
+            np.testing.assert_array_equal(mine, wanted)
+        found.append(changed)
+        fxad_nn.save(new, directory, max_shard_size=after)  # and leaves nothing of the killed one
+        files = {p.name for p in directory.iterdir() if p.name.strip(".").startswith("model")}
+        assert files == {p.name for p in hf.weight_files(directory)} | (
+            set() if after == "1GB" else {hf.INDEX_FILE}
+        )
+    assert found == sorted(found) and not found[0] and found[-1]
+
+
 @pytest.mark.peers
 def test_transformers_loads_shards(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
     model, tokens = made(LLAMA), np.arange(6)[None]
-    fxad_nn.save(model, tmp_path, max_shard_size=8_000)
-    assert len(list(tmp_path.glob("model-*"))) > 1
+    fxad_nn.save(made(LLAMA, seed=1), tmp_path, max_shard_size=8_000)
+    fxad_nn.save(model, tmp_path, max_shard_size=8_000)  # whose shards have other names
+    assert len(list(tmp_path.glob("model-2-*"))) > 1
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         wanted = theirs(torch.from_numpy(tokens)).logits.numpy()

@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 from short_run import options
 
+from fxad_nn import store
 from fxad_nn.cli import main
 from fxad_nn.errors import ConfigError
 from fxad_nn.finetune_recipe import FinetuneOptions
@@ -39,6 +40,8 @@ def test_options_are_read_by_the_names_of_their_flags(tmp_path):
         "data": tmp_path.__class__("x"),
         "lora": 4,
     }
+    half = written(tmp_path, "precision = 'fp16'\nnew-tokens = ['<a>', '<b,>']\n")
+    assert read_options(half, FinetuneOptions) == {"dtype": "fp16", "new_tokens": ("<a>", "<b,>")}
     for cls in (TrainOptions, FinetuneOptions):  # every default that TOML can say
         values = {f.name: f.default for f in fields(cls) if f.default is not None}
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in values.items()]
@@ -55,6 +58,8 @@ def test_options_are_read_by_the_names_of_their_flags(tmp_path):
         ("[data]\nx = 1", "run.toml: data must be"),
         ("schedule = 'cosin'", "did you mean 'cosine'"),
         ("log-every = 1\nlog_every = 2", "says log-every twice"),
+        ("dtype = 'f32'\nprecision = 'fp16'", "says dtype twice"),
+        ("'' = 1", "unknown key ''"),
         ("steps = ", "run.toml is no TOML"),
         ("steps = 1\nsteps = 2", "run.toml is no TOML"),
     ],
@@ -93,6 +98,22 @@ def test_a_run_from_a_file_leaves_its_losses_as_a_table(tmp_path, text, capsys):
     (tmp_path / "run" / "losses.csv").unlink()
     assert main(["plot", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "losses.csv").is_file()
+
+
+def test_a_run_goes_on_with_the_file_that_began_it(tmp_path, text, capsys):
+    lines = 'preset = "tiny"\noptimizer = "muon"\nsteps = 4\nlog-every = 2\npeak = 100\n'
+    path = written(tmp_path, lines + f'data = "{text}"\nout = "{tmp_path}/run"\n')
+    assert main(["train", "--config", str(path)]) == 0
+    path.write_text(path.read_text().replace("steps = 4", "steps = 6"))
+    resumed = ["train", "--config", str(path), "--resume", str(tmp_path / "run")]
+    assert main(resumed) == 0
+    assert store.latest(tmp_path / "run").name == "step-00000006"
+    path.write_text(path.read_text().replace("muon", "adamw"))
+    capsys.readouterr()
+    assert main(resumed) == 2
+    said = capsys.readouterr().err
+    assert "--optimizer cannot change when a run is resumed" in said
+    assert "it was muon, not adamw" in said
 
 
 def test_every_start_is_recorded(tmp_path, text):

@@ -81,6 +81,7 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
         train(options(tmp_path, text))
     with pytest.raises(ConfigError, match="--bias cannot change"):
         resumed_options(tmp_path / "run", bias=True)
+    assert resumed_options(tmp_path / "run", bias=None, preset="tiny").preset == "tiny"
     text.write_text("the quick brown fox" * 50, "utf-8")
     with pytest.raises(DataError, match="give the right text"):
         train(resumed_options(tmp_path / "run"))

@@ -252,12 +252,12 @@ class Executable:
                 array = _at(address, slot.type)
             else:  # a copy, since the arena is used again
                 array = np.empty(slot.type.shape, slot.type.dtype)
-                ctypes.memmove(array.ctypes.data, address, array.nbytes)
+                ctypes.memmove(_address(array), address, array.nbytes)
             array.flags.writeable = False
             inputs.append(array)
         arrays = hosts.checked(step, step.function(*inputs))
         for array, slot in zip(arrays, step.outputs, strict=True):
-            ctypes.memmove(frame.words[words[slot]], array.ctypes.data, array.nbytes)
+            ctypes.memmove(frame.words[words[slot]], _address(array), array.nbytes)
 
     def _acquire(self, frame: Frame, step: Host) -> None:
         """Let a slot point at its offload buffer, or at memory of its own."""

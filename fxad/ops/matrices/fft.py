@@ -44,9 +44,14 @@ def _fft_type(x: ArrayType, *, axes: tuple[int, ...], inverse: bool) -> ArrayTyp
 
 
 def _fft(x: np.ndarray, *, axes: tuple[int, ...], inverse: bool) -> np.ndarray:
-    run, unscaled = (np.fft.ifftn, "forward") if inverse else (np.fft.fftn, "backward")
-    norm: Any = unscaled
-    return run(x, axes=axes, norm=norm).astype(x.dtype, copy=False) if x.size else x.copy()
+    if not x.size:
+        return x.copy()
+    norm: Any = "forward" if inverse else "backward"  # no factor
+    for axis in reversed(
+        axes
+    ):  # as `fftn` does, which takes longer to begin than a short transform
+        x = (np.fft.ifft if inverse else np.fft.fft)(x, axis=axis, norm=norm)
+    return x
 
 
 fft: Primitive[Array] = host_op(

@@ -14,15 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxad.core.types import Type
+import numpy as np
+
+from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Structured
-from fxad.ir.program import Atom, Eqn, Program, Symbol, Var
-from fxad.ops.base import define
+from fxad.ir.program import OPS, Atom, Eqn, Program, Symbol, Var
+from fxad.ir.rewrite import literal
+from fxad.ops.base import define, zeros
 from fxad.trace.execute import concrete
-from fxad.trace.tracer import stage, type_of
+from fxad.trace.tracer import bind, stage, type_of
 
 if TYPE_CHECKING:
     from fxad.ir.rules import AnyValue, AnyValues, CloseRule, Params
+
+MOST_RUNS = 256  # of equal numbers, in an array that is written into a program
 
 captured = define(
     "captured",
@@ -43,6 +48,26 @@ def embed(program: Program, values: Sequence[Any]) -> Program:
         for var, value in zip(program.consts, values, strict=True)
     ]
     return Program(program.inputs, [*heads, *program.eqns], program.outputs, program.name)
+
+
+def of_numbers(value: Any) -> AnyValue | None:
+    """A small array made anew in a program, of concatenated runs of equal numbers; None for one of
+    more than `MOST_RUNS`."""
+    type_ = type_of(value)
+    assert isinstance(type_, ArrayType)
+    flat = np.asarray(value).reshape(-1)
+    bits = flat.view(f"u{flat.itemsize}") if flat.itemsize <= 8 else flat
+    starts = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1)] if flat.size else []
+    if len(starts) > MOST_RUNS:
+        return None
+    runs = [
+        bind(OPS["broadcast"], literal(flat[a], flat.dtype), shape=(int(b - a),), axes=())
+        for a, b in zip(starts, [*starts[1:], flat.size], strict=True)
+    ]
+    if not runs:
+        return zeros(type_)
+    whole = runs[0] if len(runs) == 1 else bind(OPS["concatenate"], *runs, axis=0)
+    return bind(OPS["reshape"], whole, shape=type_.shape)
 
 
 def staged(function: Callable[..., AnyValues], types: Sequence[Type], name: str = "f") -> Program:

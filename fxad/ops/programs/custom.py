@@ -13,13 +13,14 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.masks import Mask, merge, select
-from fxad.core.types import Type
+from fxad.core.types import ArrayType, Type
 from fxad.ir.loops import Alias, Structured
 from fxad.ir.program import OPS, Program, Symbol, Var
 from fxad.ir.rewrite import dce, evaluate
 from fxad.ops.base import (
     Batched,
     define,
+    differentiable,
     known,
     known_values,
     nonzero,
@@ -243,6 +244,15 @@ def _pushed(
     return Program(inputs, staged.eqns, staged.outputs, rule.name)
 
 
+def _total(lanes: AnyValue) -> AnyValue:
+    """The sum of all lanes' cotangents; zeros where the operand has none."""
+    type_ = type_of(lanes)
+    if differentiable(type_):
+        return OPS["sum"](lanes, axes=(0,))
+    assert isinstance(type_, ArrayType)
+    return zeros(type_.with_shape(type_.shape[1:]))
+
+
 def _custom_vjp_batch(
     t: Transforms,
     size: int,
@@ -261,7 +271,7 @@ def _custom_vjp_batch(
 
     def lanes_bwd(*values: AnyValue) -> list[AnyValue]:
         outs = _lanes(t, bwd, size, [True] * len(values)).value(*values)
-        return [o if b else OPS["sum"](o, axes=(0,)) for o, b in zip(outs, batched, strict=True)]
+        return [o if b else _total(o) for o, b in zip(outs, batched, strict=True)]
 
     more: dict[str, Any] = {"symbolic": True} if symbolic else {}
     if rule is not None:

@@ -1,6 +1,6 @@
-"""`fxad.scipy.signal`: convolve, correlate and their two-dimensional forms.
+"""Convolution and correlation: along any number of axes, of matrices, by Fourier transforms.
 
-convolve(image, kernel, mode="same")        # any number of axes
+convolve(image, kernel, mode="same")
 """
 
 from __future__ import annotations
