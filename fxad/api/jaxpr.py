@@ -127,6 +127,8 @@ class Builtin(Primitive):
         made = {name: _viewed(value) for name, value in found.items()}
         if self._op.name == "checkpoint":  # whose Jaxpr is an open one in JAX
             made["jaxpr"] = made["jaxpr"].jaxpr
+        elif self._op.name == "call":
+            made["name"] = params["program"].name
         return made
 
     def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ viewed("integer_pow", {"n": 3})    # {"y": 3}
 plain("integer_pow", {"y": 3})     # {"n": 3}
 
 What is not in these tables is fxad's own in name and form. JAX's parameters that have no meaning
-here (`precision`, `unroll`, `name`) are left out.
+here (`precision`, `unroll`, `sharding`) are left out.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def plain(op: str, params: Mapping[str, Any]) -> dict[str, Any]:
         )
     elif op in ("argmax", "argmin") and "axes" in found:
         (found["axis"],), found["dtype"] = found.pop("axes"), found.pop("index_dtype")
+    elif op == "call":
+        found.pop("name", None)  # that of its program
     elif op == "slice" and found["step"] is None:
         found["step"] = (1,) * len(found["start"])
     return found

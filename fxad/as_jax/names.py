@@ -77,11 +77,15 @@ MODULES: dict[str, tuple[str, ...]] = {
     # Private modules that public packages import from.
     "jax._src": (),
     "jax._src.ad_util": ("fxad.as_jax.private",),
-    "jax._src.core": ("fxad.as_jax.core",),
+    "jax._src.api": ("fxad",),
     "jax._src.compiler": ("fxad.as_jax.private",),
+    "jax._src.core": ("fxad.as_jax.core",),
     "jax._src.dispatch": ("fxad.as_jax.private",),
     "jax._src.dtypes": ("fxad.dtypes", "fxad.as_jax.private"),
+    "jax._src.lax": (),
+    "jax._src.lax.lax": ("fxad.lax", "fxad.as_jax.builtin_primitives"),
     "jax._src.traceback_util": ("fxad.as_jax.private",),
+    "jax._src.util": ("fxad.as_jax.util",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
 }
 
@@ -121,6 +125,13 @@ ELSEWHERE: dict[str, str] = {
     "jax.stages.Lowered": "fxad.api.stages:Lowered",
     "jax.stages.Wrapped": "fxad.api.jit:Jit",
 }
+
+# Names that were in `jax.core` before they moved to `jax.extend.core`: older code has them there.
+_MOVED = (
+    "ClosedJaxpr DropVar Jaxpr JaxprEqn Literal Primitive Var gensym jaxpr_as_fun jaxprs_in_params "
+    "mapped_aval new_jaxpr_eqn subjaxprs unmapped_aval"
+).split()
+ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
 
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {

@@ -27,7 +27,7 @@ from fxad.api import jaxpr
 from fxad.api.jaxpr import OWNERS, Builtin
 from fxad.api.shaped_array import AbstractValue, ShapedArray, aval_of
 from fxad.core.dtypes import float0
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.debug import pure_callback
 from fxad.ir.program import OPS, Opaque, Unknown
@@ -36,7 +36,8 @@ from fxad.ops import base
 from fxad.ops.programs.captures import of_numbers
 from fxad.trace.array import Concrete
 from fxad.trace.tracer import Tracer, bind, stage, staging
-from fxad.transform.context import run
+from fxad.transform.context import run, transforms
+from fxad.transform.jvp import apply_jvp
 
 _numbers = itertools.count(2)
 _names: set[str] = set()
@@ -151,15 +152,22 @@ class AxisData(NamedTuple):
 
 class Rules(MutableMapping[jaxpr.Primitive, Callable[..., Any]]):
     """Rules by primitive. One that is set for an op of fxad's own replaces that op's, until it is
-    deleted."""
+    deleted. Where none is set, the op's own can be read in JAX's form, if `own` is given."""
 
-    def __init__(self, what: str, how: str, rule: str) -> None:
-        self.what, self.how, self._rule = what, how, rule
+    def __init__(
+        self, what: str, how: str, rule: str, own: Callable[..., Any] | None = None
+    ) -> None:
+        self.what, self.how, self._rule, self._own = what, how, rule, own
         self._set: dict[jaxpr.Primitive, Callable[..., Any]] = {}
         self._replaced: dict[jaxpr.Primitive, Any] = {}  # by what was set
 
     def __getitem__(self, primitive: jaxpr.Primitive) -> Callable[..., Any]:
-        return self._set[primitive]
+        if primitive in self._set or self._own is None or not isinstance(primitive, Builtin):
+            return self._set[primitive]
+        rule = getattr(primitive.op, self._rule)
+        if not callable(rule) and self._rule != "jvp":
+            raise KeyError(primitive)
+        return partial(self._own, primitive, rule)
 
     def __setitem__(self, primitive: jaxpr.Primitive, rule: Callable[..., Any]) -> None:
         self._set[primitive] = rule
@@ -200,8 +208,48 @@ def _without_transforms(rule: Callable[..., Any], t: Any, *args: Any, **params: 
     return rule(*args, **params)
 
 
-jvps = Rules("Differentiation", "ad.primitive_jvps or ad.defjvp", "jvp")
-transposes = Rules("Transpose", "ad.primitive_transposes or ad.deflinear2", "transpose")
+def _own_jvp(
+    primitive: Builtin, rule: Any, primals: Any, tangents: Any, **params: Any
+) -> tuple[Any, Any]:
+    rule = rule or (lambda *args, **params: None)  # ops without one have no derivative but zero
+    values = primitive.ordered([*map(asarray, primals)])
+    moving = primitive.ordered([*map(_or_none, tangents)])
+    outs, found = apply_jvp(primitive.op, values, moving, primitive.plain(params), rule)
+    results = _many(primitive, outs)
+    given = [
+        Zero.from_primal_value(out) if t is None else t
+        for out, t in zip(results, found, strict=True)
+    ]
+    if primitive.multiple_results:
+        return list(results), given
+    return results[0], given[0]
+
+
+def _own_transpose(
+    primitive: Builtin, rule: Any, cts: Any, *operands: Any, **params: Any
+) -> list[Any]:
+    given = [
+        Unknown(x.aval.type) if isinstance(x, UndefinedPrimal) else asarray(x)  # type: ignore[attr-defined]
+        for x in primitive.ordered(operands)
+    ]
+    listed = [*map(_or_none, _many(primitive, cts))]
+    plain, first = primitive.plain(params), (transforms(),) if primitive.op.higher else ()
+    if all(ct is None for ct in listed):
+        found: Sequence[Any] = [None] * len(given)
+    else:
+        found = rule(*first, _one_or_many(primitive, listed), given, **plain)
+    return primitive.ordered(
+        [
+            Zero(_aval(x)) if ct is None and isinstance(x, Unknown) else ct
+            for x, ct in zip(given, found, strict=True)
+        ]
+    )
+
+
+jvps = Rules("Differentiation", "ad.primitive_jvps or ad.defjvp", "jvp", _own_jvp)
+transposes = Rules(
+    "Transpose", "ad.primitive_transposes or ad.deflinear2", "transpose", _own_transpose
+)
 batchers = Rules("Batching", "batching.primitive_batchers", "batch")
 axis_batchers: dict[jaxpr.Primitive, Callable[..., Any]] = {}
 fancy_batchers: dict[jaxpr.Primitive, Callable[..., Any]] = {}
@@ -268,9 +316,15 @@ def _reference(primitive: Primitive) -> Callable[..., Any]:
         # An implementation may keep them or use their methods, as it may JAX's arrays.
         given = [Concrete(np.array(a)) for a in arrays]
         found = _many(primitive, primitive.impl(*given, **primitive.viewed(params)))
-        pairs = zip(found, wanted if primitive.multiple_results else (wanted,), strict=True)
-        made = tuple([np.asarray(x).astype(t.dtype).reshape(t.shape) for x, t in pairs])
-        return _one_or_many(primitive, made)
+        declared = _many(primitive, wanted)
+        made = [*map(np.asarray, found)]
+        if [a.shape for a in made] != [t.shape for t in declared]:
+            raise ShapeError(
+                f"{primitive.name}: its implementation gave shapes {[a.shape for a in made]}, and "
+                f"its abstract evaluation says ({', '.join(map(str, declared))})"
+            )
+        converted = [a.astype(t.dtype) for a, t in zip(made, declared, strict=True)]
+        return _one_or_many(primitive, converted)
 
     return rule
 
@@ -291,7 +345,7 @@ def _decomposition(primitive: Primitive) -> Callable[..., Any]:
             return tuple(map(asarray, found))
 
         program, captured = stage(lowered, given, primitive.name)
-        expected = wanted if primitive.multiple_results else (wanted,)
+        expected = _many(primitive, wanted)
         if program.out_types != expected:
             raise TypeMismatch(
                 f"{primitive.name}: its lowering gives {program.out_types}, and its abstract "
@@ -320,11 +374,15 @@ def _adapted_jvp(primitive: jaxpr.Primitive) -> Callable[..., Any]:
             tuple(primitive.ordered(given)),
             **primitive.viewed(params),
         )
-        outs, found = (_many(primitive, part) for part in answer)
-        return (
-            _one_or_many(primitive, [*map(asarray, outs)]),
-            _one_or_many(primitive, [*map(_or_none, found)]),
-        )
+        values, found = (_many(primitive, part) for part in answer)
+        outs, moving = [*map(asarray, values)], [*map(_or_none, found)]
+        for out, tangent in zip(outs, moving, strict=True):
+            if tangent is not None and tangent.shape != out.shape:
+                raise ShapeError(
+                    f"{primitive.name}: its derivative rule gave a tangent {base.type_of(tangent)} "
+                    f"for a result {base.type_of(out)}"
+                )
+        return _one_or_many(primitive, outs), _one_or_many(primitive, moving)
 
     return rule
 

@@ -121,6 +121,9 @@ class Opaque:
             self.value is other.value or bool(self._key == other._key)
         )
 
+    def __reduce__(self) -> Any:
+        return Opaque, (self.value,)  # a copy's value is another object
+
     def __repr__(self) -> str:
         text = repr(self.value)
         if len(text) <= 60 and "\n" not in text and " at 0x" not in text:

@@ -79,7 +79,8 @@ def switch(
     *operands: Any,
     operand: Any = _MISSING,
 ) -> Any:
-    """branches[index](*operands), with the index clamped to the branches there are.
+    """branches[index](*operands), with the index clamped to the branches there are. The index is an
+    integer, or a bool, as that of `cond`'s equations.
 
     `operand` is one more operand, by name.
     """
@@ -91,14 +92,16 @@ def switch(
     check_callable("switch", **{f"branch {i}": b for i, b in enumerate(branches)})
     number = _scalar(index, "switch: index")
     dtype = type_of(number).dtype
-    if not dt.is_integer(dtype):
+    if not (dt.is_integer(dtype) or dt.is_bool(dtype)):
         raise TypeMismatch(f"switch: the index must be an integer, not {type_of(number)}")
     last = len(branches) - 1
     if in_python():
         return _called("switch", branches[min(max(int(value_of(index)), 0), last)], operands)
     if not last:
         return _called("switch", branches[0], operands)
-    if dtype != dt.int32:
+    if dt.is_bool(dtype):
+        number = OPS["convert"](number, dtype=dt.int32)
+    elif dtype != dt.int32:
         value = value_of(index)
         if last <= dt.iinfo(dtype).max:
             value = OPS["min"](value, literal(last, dtype))

@@ -76,29 +76,33 @@ def _step(eqn: Eqn, values: Environment[AnyValue], dual: Environment[AnyValue | 
 
 
 def apply_jvp(
-    op: Op, primals: AnyValues, tangents: AnyTangents, params: Mapping[str, Any]
+    op: Op,
+    primals: AnyValues,
+    tangents: AnyTangents,
+    params: Mapping[str, Any],
+    rule: Any = None,
 ) -> tuple[Any, AnyTangents]:
-    """Outputs (as `bind` gives them) and a tangent or None for each output."""
+    """Outputs (as `bind` gives them) and a tangent or None for each output, by the op's rule or by
+    one that it had."""
     if all(t is None for t in tangents):
         outs = bind(op, *primals, **params)
         return outs, [None] * (len(outs) if isinstance(outs, tuple | list) else 1)
-    if op.joint:
-        assert op.jvp is not None
-        rule: Any = op.jvp
+    joint = op.joint and rule is None
+    rule = op.jvp if rule is None else rule
+    if joint:
         outs, found = rule(primals, tangents, **params)
         if isinstance(outs, tuple):
             return outs, _real_tangents(outs, found)
         return outs, _real_tangents((outs,), (found,))
     if op.higher:
-        assert op.jvp is not None
-        from_rule: Any = op.jvp(transforms(), primals, tangents, **params)
-        return tuple(from_rule[0]), _real_tangents(from_rule[0], from_rule[1])
+        outs, found = rule(transforms(), primals, tangents, **params)
+        return tuple(outs), _real_tangents(outs, found)
     outs = bind(op, *primals, **params)
     many = isinstance(outs, tuple)
     count = len(outs) if many else 1
-    if op.jvp is None or not any(map(differentiable, outs if many else (outs,))):
+    if rule is None or not any(map(differentiable, outs if many else (outs,))):
         return outs, [None] * count
-    tangents_out: Any = op.jvp(primals, tangents, outs, **params)
+    tangents_out: Any = rule(primals, tangents, outs, **params)
     if tangents_out is None:
         return outs, [None] * count
     listed = tangents_out if many else (tangents_out,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -173,23 +175,80 @@ def test_an_interpreter_goes_into_calls_as_into_jaxs(f: Any) -> None:
     np.testing.assert_allclose(slopes, 1 / fxad.vmap(fxad.grad(f))(X), rtol=1e-4)
 
 
-def test_loops_are_taken_apart_as_jaxs() -> None:
-    closed = fxad.make_jaxpr(
-        lambda x: fxad.lax.scan(lambda c, t: (c + t * X[0], c), jnp.float32(0), x)
-    )(X)
-    params = closed.eqns[-1].params
-    skip, size = params["num_consts"], params["num_carry"]
-    args = [*closed.consts, X][-len(closed.eqns[-1].invars) :]
-    carry, body = np.float32(0), params["jaxpr"]
-    assert size == 1
-    for t in X:
-        carry, _ = eval_jaxpr(body.jaxpr, body.consts, *args[:skip], carry, t)
-    np.testing.assert_allclose(carry, jaxpr_as_fun(closed)(X)[0], rtol=1e-6)
-    loop = fxad.make_jaxpr(lambda x: fxad.lax.while_loop(lambda c: c < 3, lambda c: c + 1, x))(0)
-    params = loop.eqns[-1].params
-    assert (params["cond_nconsts"], params["body_nconsts"]) == (0, 0)
-    assert eval_jaxpr(params["cond_jaxpr"].jaxpr, [], 2)[0]
-    assert eval_jaxpr(params["body_jaxpr"].jaxpr, [], 2)[0] == 3
+def evaluated(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
+    """An interpreter that goes into calls, branches and loops, as those written for JAX do."""
+    lax, values = (
+        fxad.lax,
+        dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True)),
+    )
+
+    def inner(closed: ClosedJaxpr) -> Any:
+        return lambda *given: evaluated(closed.jaxpr, closed.consts, *given)
+
+    def applied(eqn: JaxprEqn, given: list[Any]) -> list[Any]:
+        params = eqn.params
+        match eqn.primitive.name:
+            case "jit":
+                assert params["name"]
+                return inner(params["jaxpr"])(*given)
+            case "remat":
+                return evaluated(params["jaxpr"], (), *given)
+            case "custom_jvp_call" | "custom_vjp_call":
+                return inner(params["call_jaxpr"])(*given)
+            case "cond":
+                return lax.switch(given[0], [*map(inner, params["branches"])], *given[1:])
+            case "while":
+                test, body = inner(params["cond_jaxpr"]), inner(params["body_jaxpr"])
+                n = params["cond_nconsts"]
+                m = n + params["body_nconsts"]
+                return lax.while_loop(
+                    lambda state: test(*given[:n], *state)[0],
+                    lambda state: body(*given[n:m], *state),
+                    given[m:],
+                )
+            case "scan":
+                n = params["num_consts"]
+                m, body = params["num_carry"], inner(params["jaxpr"])
+
+                def step(state: Any, xs: Any) -> Any:
+                    out = body(*given[:n], *state, *xs)
+                    return out[:m], out[m:]
+
+                how = {name: params[name] for name in ("length", "reverse")}
+                state, ys = lax.scan(step, given[n : n + m], given[n + m :], **how)
+                return [*state, *ys]
+        out = eqn.primitive.bind(*given, **params)
+        return out if eqn.primitive.multiple_results else [out]
+
+    def read(atom: Any) -> Any:
+        return atom.val if type(atom) is Literal else values[atom]
+
+    for eqn in jaxpr.eqns:
+        values.update(zip(eqn.outvars, applied(eqn, [*map(read, eqn.invars)]), strict=True))
+    return [*map(read, jaxpr.outvars)]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: fxad.lax.cond(x[0] > 0.5, jnp.sin, jnp.cos, x),
+        lambda x: fxad.lax.switch(x.argmax(), [jnp.sin, jnp.cos, jnp.exp], x),
+        lambda x: fxad.lax.while_loop(
+            lambda s: s[0] < x[1], lambda s: (s[0] + x[0], s[1] * x), (0.0, x)
+        )[1],
+        lambda x: fxad.lax.scan(lambda c, t: (c * t + x[0], c + x), x, x, reverse=True),
+        lambda x: fxad.grad(
+            lambda x: fxad.lax.scan(lambda c, t: (jnp.sin(c * t), t), x, x)[0].sum()
+        )(x),
+        lambda x: fxad.checkpoint(lambda x: fxad.jit(jnp.sin)(_doubled(x)))(x),
+    ],
+)
+def test_an_interpreter_goes_into_branches_and_loops_as_into_jaxs(f: Any) -> None:
+    closed = fxad.make_jaxpr(f)(X)
+    wanted = leaves(f(X))
+    assert not same("f", evaluated(closed.jaxpr, closed.consts, X), wanted)
+    again = fxad.jit(lambda x: evaluated(closed.jaxpr, closed.consts, x))
+    assert not same("f", again(X), wanted)
 
 
 def test_the_cases_of_select_n_are_in_jaxs_order() -> None:
@@ -227,6 +286,9 @@ def test_opaque_parameters_differ_where_their_objects_do() -> None:
         for j, other in enumerate(kinds):
             assert (Opaque(one) == Opaque(other)) == (i == j), (one, other)
     assert Opaque([1]) != Opaque([1])  # no hash: either may change
+    kept = Opaque([1])
+    assert copy.deepcopy(kept) != kept == Opaque(kept.value)
+    assert pickle.loads(pickle.dumps(Opaque((1, 2.0)))) == Opaque((1, 2.0))
 
 
 def test_opaque_parameters_print_on_one_line_without_addresses() -> None:

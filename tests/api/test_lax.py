@@ -233,7 +233,8 @@ def test_cond_gradients_do_not_touch_the_other_branch():
 
 def test_switch_clamps_its_index():
     branches = [lambda x: x, lambda x: x * 2, lambda x: x * 3]
-    for index, factor in ((-5, 1), (0, 1), (1, 2), (9, 3), (np.uint8(200), 3)):
+    given = ((-5, 1), (0, 1), (1, 2), (9, 3), (np.uint8(200), 3), (False, 1), (np.bool_(True), 2))
+    for index, factor in given:
         for out in modes(lambda i, x: lax.switch(i, branches, x), index, W):
             check(out, factor * W)
     mapped = fxad.vmap(lambda i: lax.switch(i, branches, W.sum()))(jnp.arange(3))

@@ -15,7 +15,7 @@ from fxad.api.shaped_array import ShapedArray
 from fxad.as_jax import ad, batching, core, mlir
 from fxad.as_jax.builtin_primitives import exp_p, tanh_p
 from fxad.as_jax.primitives import Primitive
-from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 
 X = np.linspace(0.1, 0.9, 5, dtype=np.float32)
 
@@ -218,6 +218,81 @@ def test_a_rule_of_one_of_our_ops_may_be_replaced_for_a_while():
     np.testing.assert_array_equal(slope(), before)
 
 
+def test_a_new_rule_may_use_the_one_that_it_replaces():
+    own = ad.primitive_jvps[tanh_p]
+
+    def louder(primals, tangents):
+        out, tangent = own(primals, tangents)
+        return out, 2 * tangent
+
+    f = lambda x: jnp.sum(jnp.tanh(x))  # noqa: E731
+    ad.primitive_jvps[tanh_p] = louder
+    try:
+        np.testing.assert_allclose(fxad.grad(f)(X), 2 / np.cosh(X) ** 2, rtol=1e-5)
+    finally:
+        del ad.primitive_jvps[tanh_p]
+    np.testing.assert_allclose(fxad.grad(f)(X), 1 / np.cosh(X) ** 2, rtol=1e-5)
+    assert tanh_p in ad.primitive_jvps
+    assert tanh_p not in ad.primitive_transposes
+
+
+def pushed(jaxpr, consts, primals, tangents):
+    """Forward mode as an interpreter of JAX's tables: (results, tangents)."""
+    known = dict(
+        zip(jaxpr.constvars, [(c, ad.Zero.from_primal_value(c)) for c in consts], strict=True)
+    )
+    known |= zip(jaxpr.invars, zip(primals, tangents, strict=True), strict=True)
+
+    def read(atom):
+        return (
+            (atom.val, ad.Zero.from_primal_value(atom.val))
+            if type(atom) is Literal
+            else known[atom]
+        )
+
+    for eqn in jaxpr.eqns:
+        values, moving = zip(*map(read, eqn.invars), strict=True)
+        pair = ad.primitive_jvps[eqn.primitive](values, moving, **eqn.params)
+        outs, found = pair if eqn.primitive.multiple_results else ([pair[0]], [pair[1]])
+        known.update(zip(eqn.outvars, zip(outs, found, strict=True), strict=True))
+    return [*map(read, jaxpr.outvars)]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: jnp.sin(x) * x + 1,
+        lambda x: jnp.where(x > 0.5, jnp.exp(x), 3 * x),
+        lambda x: fxad.jit(lambda x: x * x)(x),
+        lambda x: fxad.lax.scan(lambda c, t: (c * t, c + t), jnp.float32(1), x)[1],
+        lambda x: jnp.sort(-x) @ x + X,
+        lambda x: fxad.lax.stop_gradient(x) * 2 + x.astype("int32"),
+    ],
+)
+def test_an_interpreter_may_differentiate_by_the_rules_it_reads(f):
+    closed = fxad.make_jaxpr(f)(X)
+    ((out, tangent),) = pushed(closed.jaxpr, closed.consts, [X], [jnp.ones(5)])
+    wanted = fxad.jvp(f, (X,), (np.ones_like(X),))
+    np.testing.assert_allclose(out, wanted[0], rtol=1e-6)
+    np.testing.assert_allclose(ad.instantiate_zeros(tangent), wanted[1], rtol=1e-6)
+
+
+def test_transposes_of_our_ops_can_be_read():
+    neg = ad.primitive_transposes[builtin("neg")]
+    unknown = ad.UndefinedPrimal(ShapedArray((5,), "float32"))
+    np.testing.assert_array_equal(neg(X, unknown)[0], -X)
+    mul = ad.primitive_transposes[builtin("mul")]
+    assert mul(X, X, unknown)[0] is None
+    np.testing.assert_allclose(mul(X, X, unknown)[1], X * X)
+    (zero,) = neg(ad.Zero(unknown.aval), unknown)
+    assert type(zero) is ad.Zero
+    which, off, on = ad.primitive_transposes[builtin("select")](X, X > 0.5, unknown, unknown)
+    assert which is None
+    np.testing.assert_array_equal(off, np.where(X > 0.5, 0, X))
+    np.testing.assert_array_equal(on, np.where(X > 0.5, X, 0))
+    assert str(ad.Zero.from_primal_value(3)) == "Zero(float0[])"
+
+
 def test_a_rule_of_one_of_our_ops_with_several_results_or_programs_may_be_replaced():
     f = lambda x: fxad.jit(lambda x: (x * x, x))(x)[0].sum()  # noqa: E731
     primitive = builtin("call")
@@ -284,6 +359,20 @@ def test_a_rule_that_is_replaced_is_the_one_that_is_compiled():
     for factor in (3.0, 4.0):
         twice.def_impl(lambda x, factor=factor: x * factor)
         assert fxad.jit(lambda x: twice.bind(x))(1.0) == factor
+
+
+def test_what_does_not_keep_to_the_declared_shape_is_refused():
+    p = Primitive("of_three")
+    p.def_impl(lambda x: np.zeros(3))
+    p.def_abstract_eval(lambda x: ShapedArray((2,), x.dtype))
+    with pytest.raises(ShapeError, match=r"of_three: .* shapes \[\(3,\)\], .* says \(f32\[2\]\)"):
+        fxad.jit(lambda x: p.bind(x))(1.0)
+    q = Primitive("wide_tangent")
+    q.def_impl(lambda x: x)
+    q.def_abstract_eval(same_type)
+    ad.primitive_jvps[q] = lambda primals, tangents: (q.bind(*primals), jnp.ones(7))
+    with pytest.raises(ShapeError, match=r"wide_tangent: .* f32\[7\] for a result f32\[\]"):
+        fxad.grad(lambda x: q.bind(x))(1.0)
 
 
 def test_rules_of_lanes_in_both_other_forms():
@@ -444,3 +533,30 @@ def test_the_names_are_where_jax_has_them():
         "print(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, 0.0))\n"
     )
     assert out.split("\n")[:3] == ["2.0", "True", "True None"]
+
+
+def test_private_names_that_jaxs_pages_import():
+    out = aliased(
+        "from jax import core, lax as public\n"
+        "from jax._src.lax import lax\n"
+        "from jax._src import api\n"
+        "from jax._src.util import merge_lists, partition_list, safe_map, safe_zip, split_list\n"
+        "from jax._src.util import unzip2\n"
+        "print(lax.exp_p is public.exp_p, lax.add is public.add, api.grad(lax.exp)(0.0))\n"
+        "print(safe_map(max, [1, 5], [3, 4]), split_list([1, 2, 3], [1]), unzip2([(1, 2)]))\n"
+        "import jax.extend.core\n"
+        "print(core.Literal is jax.extend.core.Literal, core.Jaxpr is jax.extend.core.Jaxpr)\n"
+        "off, on = partition_list([True, False, True], 'abc')\n"
+        "print(off, on, merge_lists([True, False, True], off, on))\n"
+        "for call in (lambda: safe_map(max, [1], []), lambda: merge_lists([True], [1], [])):\n"
+        "    try: call()\n"
+        "    except ValueError: print('refused')\n"
+    )
+    assert out.split("\n")[:6] == [
+        "True True 1.0",
+        "[3, 5] [[1], [2, 3]] ((1,), (2,))",
+        "True True",
+        "['b'] ['a', 'c'] ['a', 'b', 'c']",
+        "refused",
+        "refused",
+    ]
