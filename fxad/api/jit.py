@@ -273,6 +273,11 @@ class Jit(Shared):
 
     def lower(self, *args: Any, **kwargs: Any) -> stages.Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
+        return self.trace(*args, **kwargs).lower()
+
+    def trace(self, *args: Any, **kwargs: Any) -> stages.Traced:
+        """Trace for these arguments (arrays or shape structs): types of the result, the program as
+        a jaxpr, and `lower()`."""
         args, kwargs = pytree.map(example, (args, kwargs))
         leaves, trace = self.trace_for(args, kwargs)
         tree = pytree.structure(self.dynamic_arguments(args, kwargs))
@@ -280,7 +285,11 @@ class Jit(Shared):
         naming.label_program(
             trace.program, self, self._static[0], tree, trace.out_tree, len(trace.captured)
         )
-        return stages.Lowered(trace.program, trace.donate, self, signature, trace.recognised)
+        results = stages.Results(trace.out_tree, trace.weak)
+        lowered = stages.Lowered(
+            trace.program, trace.donate, self, signature, results, trace.recognised
+        )
+        return stages.Traced(lowered, trace.captured, name_of(self._function))
 
     def on(self, target: str) -> Callable[..., Any]:
         """The same function run from the same Kernels by another backend.

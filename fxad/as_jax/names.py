@@ -111,6 +111,8 @@ ELSEWHERE: dict[str, str] = {
     "jax.set_mesh": "fxad.sharding:set_mesh",
     "jax.stages.Compiled": "fxad.api.stages:Compiled",
     "jax.stages.Lowered": "fxad.api.stages:Lowered",
+    "jax.stages.ArgInfo": "fxad.api.stages:ArgInfo",
+    "jax.stages.Traced": "fxad.api.stages:Traced",
     "jax.stages.Wrapped": "fxad.api.jit:Jit",
 }
 
@@ -159,7 +161,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.debug\.(visualize|inspect).*", _DEVICES),
     (r"jax\.(sharding|dlpack)\..*", _DEVICES),
     (r"jax\.numpy\.(u?int[124]|float[468]_.*)", "arrays have no element of this width"),
-    (r"jax\.numpy\.(from.*|load|save|savez)", "call NumPy's, outside traced functions"),
+    (r"jax\.numpy\.from.*", "call NumPy's, outside traced functions"),
     (r"jax\.monitoring.*", "`fxad.debug.explain_retrace` says why a function is traced"),
     (r"jax\.profiler.*|jax\.experimental\.profiler.*", "`fxad.profile(f, *args)` times kernels"),
     (r"jax\.experimental\.sparse.*", "`fxad.sparse_jacobian` has a format of its own"),
