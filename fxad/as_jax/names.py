@@ -89,6 +89,9 @@ ELSEWHERE: dict[str, str] = {
     "jax.Device": "fxad.api.ported:Device",
     "jax.NamedSharding": "fxad.sharding:NamedSharding",
     "jax.P": "fxad.sharding:PartitionSpec",
+    "jax.ad_checkpoint.print_saved_residuals": "fxad.api.residuals:print_saved_residuals",
+    "jax.test_util.check_jvp": "fxad.api.check_grads:check_jvp",
+    "jax.test_util.check_vjp": "fxad.api.check_grads:check_vjp",
     "jax.errors.JAXIndexError": "fxad.errors:IndexOutOfRange",
     "jax.errors.JAXTypeError": "fxad.errors:TypeMismatch",
     "jax.errors.JaxRuntimeError": "fxad.errors:FxadError",
@@ -118,6 +121,7 @@ ELSEWHERE: dict[str, str] = {
 
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {
+    "jax.lax.linalg.lu": "of square matrices",
     "jax.experimental.checkify.check": "a failed check raises when the function runs",
     "jax.clear_caches": "each jitted function keeps its own traces",
     "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",
