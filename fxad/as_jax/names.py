@@ -89,7 +89,7 @@ ELSEWHERE: dict[str, str] = {
     "jax.Device": "fxad.api.ported:Device",
     "jax.NamedSharding": "fxad.sharding:NamedSharding",
     "jax.P": "fxad.sharding:PartitionSpec",
-    "jax.ad_checkpoint.print_saved_residuals": "fxad.api.residuals:print_saved_residuals",
+    "jax.ad_checkpoint.print_saved_residuals": "fxad.debug:print_saved_residuals",
     "jax.test_util.check_jvp": "fxad.api.check_grads:check_jvp",
     "jax.test_util.check_vjp": "fxad.api.check_grads:check_vjp",
     "jax.errors.JAXIndexError": "fxad.errors:IndexOutOfRange",

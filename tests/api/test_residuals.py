@@ -6,7 +6,7 @@ import numpy as np
 
 import fxad
 import fxad.numpy as jnp
-from fxad.api.residuals import print_saved_residuals
+from fxad.debug import print_saved_residuals
 
 
 def printed(capsys, f, *args, **kwargs):
