@@ -17,6 +17,7 @@ with _while_importing():
 
     # isort: split
     from fxad import numpy, tree, tree_util
+    from fxad.api import above as _above
     from fxad.api.autodiff import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
     from fxad.api.compiled import disable_jit
     from fxad.api.custom import custom_jvp, stop_gradient
@@ -44,6 +45,7 @@ with _while_importing():
     from fxad.api.vectorise import vmap
     from fxad.core.config import config
     from fxad.core.dtypes import enable_x64, float0
+    from fxad.core.lazy import later as _later
     from fxad.core.lazy import lazy as _lazy
     from fxad.core.precision import default_matmul_precision
     from fxad.core.tracebacks import install as _install_tracebacks
@@ -53,6 +55,8 @@ with _while_importing():
     from fxad.trace.tracer import type_of as typeof
 
 _install_tracebacks()
+
+_above.jaxprs = _later("fxad.api.jaxpr")
 
 if TYPE_CHECKING:
     from fxad import (
@@ -99,7 +103,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
     __getattr__, __dir__ = _lazy(
         globals(),
         {
-            "ShapeDtypeStruct": "fxad.api.derived",
+            "ShapeDtypeStruct": "fxad.api.shape_struct",
             "SparseMatrix": "fxad.api.sparse",
             "Sparsity": "fxad.api.sparse",
             "check_grads": "fxad.api.check_grads",

@@ -25,6 +25,7 @@ from fxad.api.copies import explain_copies
 from fxad.api.flat import name_of
 from fxad.api.indices import indices
 from fxad.api.jit import Jit
+from fxad.api.residuals import print_saved_residuals
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import NumericsError, TypeMismatch, at
@@ -42,6 +43,7 @@ __all__ = [
     "io_callback",
     "nans",
     "print",
+    "print_saved_residuals",
     "pure_callback",
 ]
 

@@ -58,18 +58,59 @@ def check_grads(
         raise BadArgument(f"check_grads: order must be at least 1, got {order}")
     if not isinstance(args, tuple | list):
         raise TypeMismatch(f"check_grads: args must be a tuple, got {type(args).__name__}")
+    checker = _given(args, atol, rtol, eps, seed)
+    checker.check(function, tuple(args), order, chosen, name_of(function))
+
+
+def _given(
+    args: Sequence[Any], atol: float | None, rtol: float | None, eps: float | None, seed: int = 0
+) -> _Checker:
+    """A checker with the step and the tolerances that go with the narrowest dtype."""
     leaves, _ = flatten_args(tuple(args), "check_grads")
     sizes = [_real_size(v.dtype) for v in leaves if dt.is_differentiable(v.dtype)]
     if not sizes:
         raise TypeMismatch("check_grads: no argument is a float or complex array")
     size = min(sizes)
-    checker = _Checker(
+    return _Checker(
         eps or _STEP[size],
         _TOLERANCE[size] if atol is None else atol,
         _TOLERANCE[size] if rtol is None else rtol,
         np.random.default_rng(seed),
     )
-    checker.check(function, tuple(args), order, chosen, name_of(function))
+
+
+def check_jvp(
+    f: Callable[..., Any],
+    f_jvp: Callable[[Any, Any], Any],
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
+    """Raise GradientError if f_jvp(args, tangents) is not (f(*args), its derivative along them).
+
+    The other arguments are those of `check_grads`; err_msg begins the error.
+    """
+    checker = _given(args, atol, rtol, eps)
+    checker.jvp = lambda function, primals, tangents: f_jvp(tuple(primals), tuple(tangents))
+    checker.check(f, tuple(args), 1, ("fwd",), name_of(f), err_msg)
+
+
+def check_vjp(
+    f: Callable[..., Any],
+    f_vjp: Callable[..., Any],
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+    err_msg: str = "",
+) -> None:
+    """Raise GradientError if f_vjp(*args) is not f(*args) and a function from a cotangent of it to
+    one of each argument. See `check_jvp`."""
+    checker = _given(args, atol, rtol, eps)
+    checker.vjp = lambda function, *primals: f_vjp(*primals)
+    checker.check(f, tuple(args), 1, ("rev",), name_of(f), err_msg)
 
 
 def _real_size(dtype: np.dtype) -> int:
@@ -85,10 +126,19 @@ class _Checker:
         self.rtol = rtol
         self.random = random
         self.scale = 1.0  # of the directions drawn
+        self.jvp: Callable[..., Any] = jvp  # what is checked
+        self.vjp: Callable[..., Any] = vjp
 
     def check(
-        self, function: Callable[..., Any], args: tuple, order: int, modes: Sequence[str], name: str
+        self,
+        function: Callable[..., Any],
+        args: tuple,
+        order: int,
+        modes: Sequence[str],
+        name: str,
+        said: str = "",
     ) -> None:
+        self.said = f"{said}: " if said else ""
         direction = self._direction(args)
         slope = self._difference(function, args, direction)
         if "fwd" in modes:
@@ -116,7 +166,7 @@ class _Checker:
     def _forward(
         self, function: Callable[..., Any], args: tuple, direction: Any, slope: Any, what: str
     ) -> None:
-        found = _arrays(jvp(function, args, direction)[1])
+        found = _arrays(self.jvp(function, args, direction)[1])
         for number, (got, wanted) in enumerate(zip(found, slope, strict=True)):
             error = self._excess(got, wanted)
             if error is not None:
@@ -125,12 +175,12 @@ class _Checker:
                 )
                 path = _path(function(*args), number)
                 raise GradientError(
-                    f"check_grads: {what} is wrong: the tangent of result{path} is off by "
-                    f"{error:.3g} from differences of size {_size(wanted):.3g}{culprit}"
+                    f"{self.said}check_grads: {what} is wrong: the tangent of result{path} is off "
+                    f"by {error:.3g} from differences of size {_size(wanted):.3g}{culprit}"
                 )
 
     def _forward_error(self, function: Callable[..., Any], args: tuple, direction: Any) -> float:
-        found = _arrays(jvp(function, args, direction)[1])
+        found = _arrays(self.jvp(function, args, direction)[1])
         wanted = self._difference(function, args, direction)
         return max(
             (self._excess(g, w) or 0.0 for g, w in zip(found, wanted, strict=True)), default=0
@@ -139,7 +189,7 @@ class _Checker:
     def _reverse(
         self, function: Callable[..., Any], args: tuple, direction: Any, slope: Any, what: str
     ) -> None:
-        out, pullback = vjp(function, *args)
+        out, pullback = self.vjp(function, *args)
         cotangent = self._draw(out)
         back = _arrays(pullback(cotangent))
         weights = _arrays(cotangent)
@@ -159,7 +209,7 @@ class _Checker:
                 lambda t: error_along(t, self._difference(function, args, t)) or 0.0,
             )
             raise GradientError(
-                f"check_grads: {what} is wrong: <ct, J t> and <J^T ct, t> differ by "
+                f"{self.said}check_grads: {what} is wrong: <ct, J t> and <J^T ct, t> differ by "
                 f"{error:.3g}{culprit}"
             )
 

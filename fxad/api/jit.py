@@ -277,6 +277,11 @@ class Jit(Shared):
 
     def lower(self, *args: Any, **kwargs: Any) -> stages.Lowered:
         """Trace and compile for these arguments (arrays or shape structs) without running."""
+        return self.trace(*args, **kwargs).lower()
+
+    def trace(self, *args: Any, **kwargs: Any) -> stages.Traced:
+        """Trace for these arguments (arrays or shape structs): types of the result, the program as
+        a jaxpr, and `lower()`."""
         args, kwargs = pytree.map(example, (args, kwargs))
         args, kwargs, statics = self._take_statics(args, kwargs)
         leaves, trace = self._trace_for(args, kwargs, statics)
@@ -285,7 +290,11 @@ class Jit(Shared):
         naming.label_program(
             trace.program, self, self._static[0], tree, trace.out_tree, len(trace.captured)
         )
-        return stages.Lowered(trace.program, trace.donate, self, signature, trace.recognised)
+        results = stages.Results(trace.out_tree, trace.weak)
+        lowered = stages.Lowered(
+            trace.program, trace.donate, self, signature, results, trace.recognised
+        )
+        return stages.Traced(lowered, trace.captured, name_of(self._function))
 
     def on(self, target: str) -> Callable[..., Any]:
         """The same function run from the same Kernels by another backend.

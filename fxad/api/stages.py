@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxad.api import compiled, views
+from fxad.api import above, compiled, views
 from fxad.api.flat import flatten_args
+from fxad.api.shape_struct import ShapeDtypeStruct
 from fxad.compiler import native
 from fxad.core import system
 from fxad.core.errors import BadArgument, TypeMismatch
@@ -53,6 +54,14 @@ class Arguments:
 
 
 @valued
+class Results:
+    """What a traced function gives: its structure, and which leaves are weakly typed."""
+
+    tree: TreeDef
+    weak: tuple[bool, ...]
+
+
+@valued
 class ArgInfo:
     """One argument of a compiled function."""
 
@@ -70,12 +79,14 @@ class Lowered(Shared):
         donate: frozenset[int],
         function: Any,
         arguments: Arguments,
+        results: Results,
         recognised: Sequence[Ran],
     ) -> None:
         self._traced = program
         self._donate = donate
         self._function = function
         self._arguments = arguments
+        self._results = results
         self._recognised = recognised
 
     def __repr__(self) -> str:
@@ -97,6 +108,19 @@ class Lowered(Shared):
     def in_avals(self) -> Any:
         """(args, kwargs) with types instead of arrays."""
         return self.in_tree.unflatten(self._arguments.types)
+
+    @property
+    def out_tree(self) -> TreeDef:
+        """The structure of the result."""
+        return self._results.tree
+
+    @property
+    def out_info(self) -> Any:
+        """The result with ShapeDtypeStructs instead of arrays."""
+        pairs = zip(self._traced.out_types, self._results.weak, strict=True)
+        return self.out_tree.unflatten(
+            [ShapeDtypeStruct(t.shape, t.dtype, weak_type=weak) for t, weak in pairs]
+        )
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -190,7 +214,12 @@ class Lowered(Shared):
         """Compile now; the result takes arguments of exactly these types. compiler_options is
         accepted for code ported from JAX."""
         made = Compiled(
-            self._traced, self._donate, self._function, self._arguments, self._recognised
+            self._traced,
+            self._donate,
+            self._function,
+            self._arguments,
+            self._results,
+            self._recognised,
         )
         _ = made.executable
         return made
@@ -264,3 +293,45 @@ class Compiled(Lowered):
                     f"{leaf.type}"
                 )
         return self._function.with_statics(args, kwargs, self._arguments.statics)
+
+
+class Traced(Shared):
+    """A traced signature before it is compiled: `jit(f).trace(*args)`."""
+
+    def __init__(self, lowered: Lowered, captured: Sequence[Any], fun_name: str) -> None:
+        self._lowered = lowered
+        self._captured = tuple(captured)
+        self.fun_name = fun_name
+
+    def __repr__(self) -> str:
+        return repr(self._lowered).replace("Lowered", "Traced", 1)
+
+    in_tree = property(lambda self: self._lowered.in_tree)
+    in_avals = property(lambda self: self._lowered.in_avals)
+    args_info = property(lambda self: self._lowered.args_info)
+    out_tree = property(lambda self: self._lowered.out_tree)
+    out_info = property(lambda self: self._lowered.out_info)
+    donate_argnums = property(lambda self: self._lowered.donate_argnums)
+
+    @functools.cached_property
+    def jaxpr(self) -> Any:
+        """The program as a ClosedJaxpr, whose consts are the captured arrays."""
+        closed, count = self._lowered.traced, len(self._captured)
+        opened = Program(
+            closed.inputs[count:], closed.eqns, closed.outputs, closed.name, closed.inputs[:count]
+        )
+        return above.jaxprs.ClosedJaxpr(above.jaxprs.Jaxpr.of(opened), self._captured)
+
+    @property
+    def out_avals(self) -> Any:
+        """The types of the result's leaves."""
+        return self.jaxpr.out_avals
+
+    def lower(self, *, lowering_platforms: Any = None) -> Lowered:
+        """The stages of the compiler. The platform there is may be named ("cpu").
+
+        Raises BadArgument for another.
+        """
+        if lowering_platforms is not None and set(lowering_platforms) != {"cpu"}:
+            raise BadArgument(f"lower: there is one platform, 'cpu', not {lowering_platforms!r}")
+        return self._lowered

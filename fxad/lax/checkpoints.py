@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-import fxad.numpy as jnp
 from fxad.api.autodiff import vjp
 from fxad.api.checkpoint import checkpoint
 from fxad.api.custom_vjp import custom_vjp
@@ -28,6 +27,8 @@ from fxad.core.errors import BadArgument
 from fxad.core.record import valued
 from fxad.ir.program import OPS, Program
 from fxad.lax.while_loops import plain_while
+from fxad.numpy import creation, elementwise, reductions
+from fxad.numpy.core import asarray
 from fxad.trace.tracer import type_of
 from fxad.transform.context import differentiable
 
@@ -72,7 +73,7 @@ def in_blocks(
 
     def block(state: Any) -> Any:
         def going(counted: tuple[Any, Any]) -> Any:
-            return jnp.logical_and(counted[0] < trips, cond_fun(counted[1]))
+            return elementwise.logical_and(counted[0] < trips, cond_fun(counted[1]))
 
         def step(counted: tuple[Any, Any]) -> tuple[Any, Any]:
             return counted[0] + 1, body_fun(counted[1])
@@ -113,8 +114,8 @@ class BinomialLoop:
 
     def _forward(self, cond_captured: list, captured: list, state: list) -> tuple[list, tuple]:
         rows = self.states + 1
-        table = [jnp.zeros((rows, *type_of(s).shape), type_of(s).dtype) for s in state]
-        kept = jnp.full(self.states, -1, np.int32)
+        table = [creation.zeros((rows, *type_of(s).shape), type_of(s).dtype) for s in state]
+        kept = creation.full(self.states, -1, np.int32)
 
         def going(carry: tuple) -> Any:
             return OPS["call"](*cond_captured, *carry[-1], program=self.cond)[0]
@@ -123,7 +124,7 @@ class BinomialLoop:
             trip, stride, kept, table, state = carry
             stride = self._stride(trip, self._stride(trip, stride))
             due = trip % stride == 0
-            free = jnp.argmax((kept < 0) | (kept % stride != 0))
+            free = reductions.argmax((kept < 0) | (kept % stride != 0))
             kept, table = self._keep(due, free, trip, state, kept, table)
             return trip + 1, stride, kept, table, self._next(captured, state)
 
@@ -131,38 +132,38 @@ class BinomialLoop:
         trips, stride, kept, table, state = plain_while(
             going, step, (zero, one, kept, table, state)
         )
-        kept = jnp.where((kept >= 0) & (kept % stride == 0), kept, np.int32(-1))
+        kept = elementwise.where((kept >= 0) & (kept % stride == 0), kept, np.int32(-1))
         return state, (captured, trips, kept, table)
 
     def _stride(self, trip: Any, stride: Any) -> Any:
         """The stride, doubled if a state for `trip` would be one too many."""
-        room = jnp.where(stride == 1, np.int32(self.states), np.int32(self.few))
+        room = elementwise.where(stride == 1, np.int32(self.states), np.int32(self.few))
         held = (trip + stride - 1) // stride
-        return jnp.where((trip % stride == 0) & (held >= room), 2 * stride, stride)
+        return elementwise.where((trip % stride == 0) & (held >= room), 2 * stride, stride)
 
     def _keep(
         self, due: Any, row: Any, trip: Any, state: list, kept: Any, table: list
     ) -> tuple[Any, list]:
         """Put a state into a row if it is due."""
-        row = jnp.where(due, row.astype(np.int32), np.int32(self.states))
-        kept = jnp.where(jnp.arange(self.states, dtype=np.int32) == row, trip, kept)
+        row = elementwise.where(due, row.astype(np.int32), np.int32(self.states))
+        kept = elementwise.where(creation.arange(self.states, dtype=np.int32) == row, trip, kept)
         return kept, [t.at[row].set(s) for t, s in zip(table, state, strict=True)]
 
     # ------------------------------------------------------------ backward
 
     def _backward(self, residuals: tuple, cotangents: list) -> tuple[None, list, list]:
         captured, trips, kept, table = residuals
-        sums = [jnp.zeros_like(c) for c in captured]
+        sums = [creation.zeros_like(c) for c in captured]
         start = (trips - 1, kept, table, sums, list(cotangents))
 
         def step(carry: tuple) -> tuple:
             trip, kept, table, sums, ct = carry
-            row = jnp.argmax(kept)
+            row = reductions.argmax(kept)
             first, state = kept[row], [t[row] for t in table]
             kept, table, state = self._advance(captured, trip, first, kept, table, state)
             d_captured, ct = self._pull(captured, state, ct)
             sums = [s + d for s, d in zip(sums, d_captured, strict=True)]
-            return trip - 1, jnp.where(kept >= trip, np.int32(-1), kept), table, sums, ct
+            return trip - 1, elementwise.where(kept >= trip, np.int32(-1), kept), table, sums, ct
 
         *_, sums, ct = plain_while(lambda carry: carry[0] >= 0, step, start)
         return None, sums, ct
@@ -175,8 +176,8 @@ class BinomialLoop:
         def step(carry: tuple) -> tuple:
             at, stop, kept, table, state = carry
             due = at == stop
-            kept, table = self._keep(due, jnp.argmin(kept), at, state, kept, table)
-            stop = jnp.where(due, self._stop(trip, at, kept), stop)
+            kept, table = self._keep(due, reductions.argmin(kept), at, state, kept, table)
+            stop = elementwise.where(due, self._stop(trip, at, kept), stop)
             return at + 1, stop, kept, table, self._next(captured, state)
 
         start = (first, self._stop(trip, first, kept), kept, table, state)
@@ -185,14 +186,14 @@ class BinomialLoop:
 
     def _stop(self, trip: Any, at: Any, kept: Any) -> Any:
         """Where to keep the next state, from trip `at` on, whose state is kept; -1: nowhere."""
-        free = jnp.sum((kept < 0).astype(np.int32))
+        free = reductions.sum((kept < 0).astype(np.int32))
         length = trip - at + 1
-        row = self.binomials[jnp.minimum(free + 1, self.states)]
-        sweeps = jnp.sum((row < length).astype(np.int32))  # two more than the exponent r
+        row = self.binomials[elementwise.minimum(free + 1, self.states)]
+        sweeps = reductions.sum((row < length).astype(np.int32))  # two more than the exponent r
         right = self.binomials[free, sweeps]
-        skipped = jnp.maximum(length - right, jnp.maximum(row[sweeps - 2], 1))
-        stop = at + jnp.minimum(skipped, length - 1)
-        return jnp.where((free > 0) & (length > 1), stop, np.int32(-1))
+        skipped = elementwise.maximum(length - right, elementwise.maximum(row[sweeps - 2], 1))
+        stop = at + elementwise.minimum(skipped, length - 1)
+        return elementwise.where((free > 0) & (length > 1), stop, np.int32(-1))
 
     def _pull(self, captured: list, state: list, ct: list) -> tuple[list, list]:
         """The cotangents of one trip's captured values and state."""
@@ -209,7 +210,8 @@ class BinomialLoop:
         _, back = vjp(smooth, *[v for v, a in zip(inputs, active, strict=True) if a])
         found = iter(back([c for c, a in zip(ct, outs_active, strict=True) if a]))
         every = [
-            next(found) if a else jnp.zeros_like(v) for v, a in zip(inputs, active, strict=True)
+            next(found) if a else creation.zeros_like(v)
+            for v, a in zip(inputs, active, strict=True)
         ]
         return every[: len(captured)], every[len(captured) :]
 
@@ -224,4 +226,4 @@ def _binomials(states: int) -> Any:
         [0, 0, *[min(math.comb(s + r, s), _LARGEST) for r in range(sweeps + 1)]]
         for s in range(states + 1)
     ]
-    return jnp.asarray(np.array(rows, np.int32))
+    return asarray(np.array(rows, np.int32))

@@ -41,6 +41,7 @@ from fxad.trace.array import Array as _Array
 if _typing.TYPE_CHECKING:
     from fxad.numpy import fft, linalg
     from fxad.numpy.differences import *
+    from fxad.numpy.files import *
     from fxad.numpy.float_parts import *
     from fxad.numpy.functional import *
     from fxad.numpy.index_tricks import *
@@ -49,11 +50,13 @@ if _typing.TYPE_CHECKING:
     from fxad.numpy.polynomials import *
     from fxad.numpy.sets import *
     from fxad.numpy.statistics import *
+    from fxad.numpy.ufuncs import *
     from fxad.numpy.windows import *
 
 # What few programs use is loaded when it is first asked for.
 _LAZY = {
     "differences": "diff ediff1d gradient trapezoid unwrap",
+    "files": "load save savez",
     "float_parts": "frexp ldexp packbits spacing unpackbits",
     "functional": "apply_along_axis piecewise vectorize",
     "index_tricks": (
@@ -75,6 +78,7 @@ _LAZY = {
         "bincount corrcoef cov digitize histogram histogram2d histogram_bin_edges histogramdd "
         "median nanmedian nanpercentile nanquantile percentile quantile"
     ),
+    "ufuncs": "frompyfunc ufunc",
     "windows": "bartlett blackman hamming hanning kaiser",
 }
 if not _typing.TYPE_CHECKING:  # to a checker, what is not imported above is not there

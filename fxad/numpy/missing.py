@@ -1,6 +1,6 @@
 """Names of `jax.numpy` and NumPy that are not here, and what to do without them.
 
-fxad.numpy.frompyfunc      AttributeError, which says that `vectorize` maps functions
+fxad.numpy.fromfile      AttributeError, which says that NumPy's is called
 """
 
 _OUTSIDE = "call NumPy's, or fxad.pure_callback inside traced functions"
@@ -9,11 +9,7 @@ NOT_HERE = {
     "fromfile": _OUTSIDE,
     "fromiter": _OUTSIDE,
     "fromstring": _OUTSIDE,
-    "frompyfunc": "`vectorize` maps a function of scalars",
     "i0": "it is fxad.scipy.special.i0",
-    "load": _OUTSIDE,
     "object_": _NUMBERS,
-    "save": _OUTSIDE,
-    "savez": _OUTSIDE,
     "str_": _NUMBERS,
 }

@@ -248,3 +248,5 @@ numpy.refuse("unique_values real_if_close", Z)
 numpy.refuse("compress extract", BOOL[0], V[:4])
 numpy.refuse("union1d intersect1d setdiff1d setxor1d", V, V)
 numpy.call("from_dlpack", X)
+
+numpy.use("frompyfunc", lambda x: jnp.frompyfunc(lambda a, b: a * 2 + b, 2, 1).reduce(x), X)

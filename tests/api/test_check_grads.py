@@ -8,6 +8,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
+from fxad.api.check_grads import check_jvp, check_vjp
 from fxad.core.errors import BadArgument, GradientError, TypeMismatch
 
 
@@ -152,3 +153,26 @@ def test_mixed_derivatives_of_pow_at_exponent_zero() -> None:
         mixed = fxad.grad(fxad.grad(fxad.grad(jnp.power, 0), 1), 1)
         np.testing.assert_allclose(mixed(x, y), 2 * np.log(x) / x, rtol=1e-12)
         assert fxad.grad(jnp.power)(0.0, 0.0) == 0
+
+
+def test_rules_by_hand():
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    def by_hand(primals, tangents, wrong=0.0):
+        (x, y), (dx, dy) = primals, tangents
+        return f(x, y), jnp.cos(x) * y * dx + jnp.sin(x) * dy + wrong
+
+    def pullback(x, y, wrong=1.0):
+        return f(x, y), lambda ct: (jnp.cos(x) * y * ct * wrong, (jnp.sin(x) * ct).sum())
+
+    args = (np.linspace(0.1, 1, 3), 2.0)
+    with fxad.enable_x64():
+        check_jvp(f, by_hand, args)
+        check_vjp(f, pullback, args)
+        check_vjp(f, lambda *args: fxad.vjp(f, *args), args)
+        with pytest.raises(GradientError, match=r"^mine: check_grads: jvp\(f\) is wrong"):
+            check_jvp(f, lambda p, t: by_hand(p, t, 0.1), args, err_msg="mine")
+        with pytest.raises(GradientError, match=r"^check_grads: vjp\(f\) is wrong"):
+            check_vjp(f, lambda *args: pullback(*args, wrong=1.1), args)
+        check_jvp(f, lambda p, t: by_hand(p, t, 0.1), args, atol=0.2)

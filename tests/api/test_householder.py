@@ -83,7 +83,7 @@ def test_bad_input() -> None:
         jnp.linalg.qr(np.eye(2), mode="full")
     with pytest.raises(ShapeError, match="at least as many rows as columns"):
         linalg.householder_product(np.ones((2, 3)), np.ones(2))
-    with pytest.raises(ShapeError, match="more reflections than"):
+    with pytest.raises(ShapeError, match="no factors for the columns"):
         linalg.householder_product(np.ones((3, 2)), np.ones(3))
     with pytest.raises(ShapeError, match="do not go together"):
         linalg.ormqr(np.ones((3, 2)), np.ones(2), np.ones((2, 2)))

@@ -21,7 +21,7 @@ from fxad.core.errors import ConcretizationError, TypeMismatch
 from fxad.tree import leaves
 
 BATCH = 40
-NO_ARRAYS = ("get_printoptions", "set_printoptions", "printoptions")
+NO_ARRAYS = ("get_printoptions", "set_printoptions", "printoptions", "load", "save", "savez")
 LONG = (
     "fxad.scipy.special.",
     *(f"fxad.lax.{n}" for n in ("betainc", "igamma", "polygamma", "zeta", "bessel")),

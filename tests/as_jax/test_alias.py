@@ -247,7 +247,7 @@ def test_failed_checks_raise_where_the_function_is_called():
 
 
 def test_an_example_that_trains_a_classifier():
-    """The parts and the steps of JAX's examples/mnist_classifier.py, on clouds of points."""
+    """The parts and the steps of JAX's example mnist_classifier, on clouds of points."""
     out = aliased(
         "import itertools\n"
         "import numpy.random as npr\n"

@@ -1,0 +1,48 @@
+"""What reverse mode keeps of a function's run, value by value.
+
+>>> print_saved_residuals(lambda x, y: jnp.sin(x) * y, 1.0, 2.0)
+f32[] output of cos from <stdin>:1
+f32[] from the argument y
+f32[] output of sin from <stdin>:1
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fxad.api.autodiff import vjp
+from fxad.api.derived import make_ir
+from fxad.ir.program import Eqn, Program, Var
+
+__all__ = ["print_saved_residuals"]
+
+
+def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
+    """A line for each array that `vjp(f, *args, **kwargs)` keeps for its function: its type, and
+    which argument it is, or what made it and where. Nothing runs. Each array is listed once."""
+
+    @functools.wraps(f)  # whose names of arguments are then those of the program's inputs
+    def pullback(*args: Any, **kwargs: Any) -> Any:
+        return vjp(lambda *a: f(*a, **kwargs), *args)[1]
+
+    program: Program = make_ir(pullback)(*args, **kwargs).program
+    equations = {v: eqn for eqn in program.eqns for v in eqn.outputs if isinstance(v, Var)}
+    kept = dict.fromkeys(v for v in program.outputs if isinstance(v, Var))
+    return [f"{v.type} {_origin(v, program, equations.get(v))}" for v in kept]
+
+
+def _origin(var: Var, program: Program, eqn: Eqn | None) -> str:
+    if eqn is not None:
+        return f"output of {eqn.op.name} from {eqn.where}"
+    if var in program.inputs:
+        return f"from the argument {var.label or program.inputs.index(var)}"
+    return "from a constant"
+
+
+def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print a line for each array that reverse mode of f keeps: its type, and which argument it
+    is, or what made it and where."""
+    for line in saved_residuals(f, *args, **kwargs):
+        print(line)
