@@ -4,16 +4,23 @@ y = conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO"
 
 The windows of the padded input become axes of their own, made of slices (of which each spatial
 axis needs as many as the kernel is long), and one product contracts them with the kernel.
+Outside jit these windows would be copied, so that large convolutions run compiled there too, as in
+JAX: no single op of theirs is slow, but a compiled product reads the input in place.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fxad.api.compiled import interpreting
+from fxad.api.jit import jit
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.lax.shapes import pad as padded
@@ -22,8 +29,10 @@ from fxad.numpy.core import promoted, stack_values
 from fxad.numpy.manipulation import slice_axis
 from fxad.numpy.products import product
 from fxad.trace.array import Array
+from fxad.trace.tracer import staging
 
 _MOST_SLICES = 32  # longer kernels gather their windows
+_LARGE = 1 << 16  # elements of windows; to copy fewer is cheaper than to compile (docs/log.md)
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -104,16 +113,17 @@ def _per_axis(name: str, given: Any, count: int) -> tuple[int, ...]:
     return values
 
 
-def _check_groups(x: Array, w: Array, features: int, batches: int) -> None:
+def _check_groups(x: tuple[int, int], w: tuple[int, int], features: int, batches: int) -> None:
+    """x: batch and features of the input; w: output and input features of the kernel."""
     if features > 1 and batches > 1:
         raise BadArgument("convolution: feature groups and batch groups exclude each other")
-    if x.shape[-1] != w.shape[-2] * features or w.shape[-1] % (features * batches):
+    if x[1] != w[1] * features or w[0] % (features * batches):
         raise ShapeError(
-            f"convolution: an input of {x.shape[-1]} features in {features} groups does not fit a "
-            f"kernel from {w.shape[-2]} to {w.shape[-1]} features"
+            f"convolution: an input of {x[1]} features in {features} groups does not fit a "
+            f"kernel from {w[1]} to {w[0]} features"
         )
-    if x.shape[0] % batches:
-        raise ShapeError(f"convolution: a batch of {x.shape[0]} has no {batches} equal groups")
+    if x[0] % batches:
+        raise ShapeError(f"convolution: a batch of {x[0]} has no {batches} equal groups")
 
 
 def _pads(
@@ -121,7 +131,7 @@ def _pads(
 ) -> list:
     if isinstance(padding, str):
         return padtype_to_pads(sizes, kernel, strides, padding)
-    pads = [(low, high) for low, high in padding]
+    pads = [(operator.index(low), operator.index(high)) for low, high in padding]
     if len(pads) != len(sizes):
         raise BadArgument(
             f"convolution: padding must be {len(sizes)} pairs, one per spatial axis, got {padding}"
@@ -157,29 +167,68 @@ def conv_general_dilated(
     holes = _per_axis("lhs_dilation", lhs_dilation, count)
     spread = _per_axis("rhs_dilation", rhs_dilation, count)
     batch, features, *spatial = numbers.lhs_spec
+    outputs, inputs, *window = numbers.rhs_spec
+    _check_groups(
+        (x.shape[batch], x.shape[features]),
+        (w.shape[outputs], w.shape[inputs]),
+        feature_group_count,
+        batch_group_count,
+    )
+    sizes = [_dilated(x.shape[i], d) for i, d in zip(spatial, holes, strict=True)]
+    kernel = [_dilated(w.shape[i], d) for i, d in zip(window, spread, strict=True)]
+    pads = _pads(padding, sizes, kernel, strides)
+    run: Callable[..., Array] = _convolve
+    if not (staging() or interpreting()):
+        outs = [
+            builtins.max((n + low + high - k) // stride + 1, 0)
+            for n, (low, high), k, stride in zip(sizes, pads, kernel, strides, strict=True)
+        ]
+        each = math.prod(w.shape[i] for i in window) * x.shape[batch] * x.shape[features]
+        if math.prod(outs) * each >= _LARGE:
+            run = _compiled()
+    return run(
+        x,
+        w,
+        numbers=numbers,
+        strides=strides,
+        config=tuple((low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)),
+        spread=spread,
+        groups=(feature_group_count, batch_group_count),
+        wide=preferred_element_type,
+        precision=precision,
+    )
+
+
+def _convolve(
+    x: Array,
+    w: Array,
+    *,
+    numbers: ConvDimensionNumbers,
+    strides: tuple[int, ...],
+    config: tuple[tuple[int, int, int], ...],
+    spread: tuple[int, ...],
+    groups: tuple[int, int],
+    wide: Any,
+    precision: Any,
+) -> Array:
+    """The convolution of what `conv_general_dilated` has checked. config: (low, high, holes) of
+    each spatial axis, as `pad` takes them; groups: of features, of batches."""
+    batch, features, *spatial = numbers.lhs_spec
     x = OPS["transpose"](x, permutation=(batch, *spatial, features))
-    outputs, inputs, *spatial = numbers.rhs_spec
-    w = OPS["transpose"](w, permutation=(*spatial, inputs, outputs))
-    _check_groups(x, w, feature_group_count, batch_group_count)
-    kernel = [_dilated(k, d) for k, d in zip(w.shape, spread, strict=False)]
-    x = _with_holes(x, holes, padding, kernel, strides)
-    for axis in range(count):
+    outputs, inputs, *window = numbers.rhs_spec
+    w = OPS["transpose"](w, permutation=(*window, inputs, outputs))
+    if any(entry != (0, 0, 0) for entry in config):
+        x = padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
+    for axis in range(len(spatial)):
         x = _windows(x, axis + 1, w.shape[axis], strides[axis], spread[axis])
-    how = {"wide": preferred_element_type, "precision": precision}
-    out = _contract(x, w, feature_group_count, batch_group_count, **how)
+    out = _contract(x, w, *groups, wide, precision)
     return _in_order(out, numbers.out_spec)
 
 
-def _with_holes(
-    x: Array, holes: Sequence[int], padding: Any, kernel: Sequence[int], strides: Sequence[int]
-) -> Array:
-    """[batch, spatial..., features], dilated and padded."""
-    sizes = [_dilated(n, d) for n, d in zip(x.shape[1:], holes, strict=False)]
-    pads = _pads(padding, sizes, kernel, strides)
-    config = [(low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)]
-    if all(entry == (0, 0, 0) for entry in config):
-        return x
-    return padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
+@functools.cache
+def _compiled() -> Callable[..., Array]:
+    settings = ("numbers", "strides", "config", "spread", "groups", "wide", "precision")
+    return jit(_convolve, static_argnames=settings)
 
 
 def _in_order(out: Array, spec: Sequence[int]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,55 @@ def test_layouts_and_padding_by_name() -> None:
     np.testing.assert_allclose(lanes, np.stack([plain, 2 * plain]))
     half = lax.conv(x.astype(np.float16), w.astype(np.float16), (1, 1), "SAME")
     assert half.dtype == np.float16
+
+
+def _peak(function) -> int:
+    """Bytes that a call has at once, beside what was there."""
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+LARGE = {  # the operands and settings of a convolution whose windows are large
+    "two axes": ((8, 16, 16, 8), (3, 3, 8, 8), ([2, 1], "SAME"), {}),
+    "holes": ((8, 9, 9, 8), (3, 3, 8, 8), ((1, 1), [[1, 2], [np.int64(2), 0]], [2, 2], [1, 2]), {}),
+    "groups": ((8, 16, 16, 8), (3, 3, 4, 8), ((1, 1), "VALID"), {"feature_group_count": 2}),
+    "wide": (
+        (8, 16, 16, 8),
+        (3, 3, 8, 8),
+        ((1, 1), "VALID"),
+        {"preferred_element_type": "float64", "precision": "highest"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_ones_outside_jit_are_compiled(name: str) -> None:
+    of_x, of_w, settings, more = LARGE[name]
+    layout = ("NHWC", "HWIO", "NHWC")
+    x, w = R.standard_normal(of_x, np.float32), R.standard_normal(of_w, np.float32)
+
+    def convolved(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(x, w, *settings, dimension_numbers=layout, **more)
+
+    with fxad.disable_jit():
+        expected = convolved(x, w)
+        copies = _peak(lambda: convolved(x, w))
+    out = convolved(x, w)
+    assert out.dtype == expected.dtype
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
+    assert _peak(lambda: convolved(x, w)) < copies / 2  # windows are read where they are
+    ct = R.standard_normal(out.shape).astype(out.dtype)
+    slopes = fxad.vjp(convolved, x, w)[1](ct)
+    with fxad.disable_jit():
+        wanted = fxad.vjp(convolved, x, w)[1](ct)
+    for slope, other in zip(slopes, wanted, strict=True):
+        np.testing.assert_allclose(slope, other, rtol=1e-4, atol=1e-3)
+    lanes = fxad.vmap(convolved, in_axes=(0, None))(np.stack([x, -x]), w)
+    np.testing.assert_allclose(lanes, np.stack([expected, -np.asarray(expected)]), 1e-5, 1e-4)
 
 
 def test_batch_groups_are_separate_convolutions() -> None:
