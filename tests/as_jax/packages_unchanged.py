@@ -1,4 +1,4 @@
-"""Equinox, lineax, optimistix and diffrax as they are published, with fxad as JAX.
+"""Equinox, lineax, optimistix, diffrax, flax and haiku as they are published, with fxad as JAX.
 
     python -m pytest -p fxad.as_jax tests/as_jax/packages_unchanged.py
 
@@ -9,6 +9,8 @@ the plugin the same tests are of JAX. Wanted values are SciPy's, NumPy's or know
 import diffrax
 import equinox as eqx
 import equinox.internal as eqxi
+import flax.linen as nn
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -282,3 +284,107 @@ def test_a_neural_ode_trains():
     for _ in range(60):
         model, state, loss = step(model, state)
     assert float(loss) < float(first) / 20
+
+
+# ---------------------------------------------------------------- flax, haiku
+
+
+class ConvNet(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        x = nn.BatchNorm(use_running_average=not train)(nn.Conv(8, (3, 3))(x))
+        x = nn.avg_pool(nn.relu(x), (2, 2), strides=(2, 2))
+        x = nn.Dropout(0.1, deterministic=not train)(x.reshape((x.shape[0], -1)))
+        return nn.Dense(10)(x)
+
+
+def test_a_convolutional_network_of_flax_trains():
+    x, y = jr.normal(KEY, (16, 8, 8, 1)), jnp.arange(16) % 10
+    model, optimiser = ConvNet(), optax.adam(1e-2)
+    variables = model.init(KEY, x, False)
+    params, stats = variables["params"], variables["batch_stats"]
+    state = optimiser.init(params)
+
+    @jax.jit
+    def step(params, stats, state, key):
+        def loss_of(params):
+            given = {"params": params, "batch_stats": stats}
+            logits, changed = model.apply(
+                given, x, True, mutable=["batch_stats"], rngs={"dropout": key}
+            )
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+            return losses.mean(), changed["batch_stats"]
+
+        (loss, stats_after), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
+        updates, after = optimiser.update(grads, state)
+        return optax.apply_updates(params, updates), stats_after, after, loss
+
+    for key in jr.split(KEY, 60):
+        params, stats, state, loss = step(params, stats, state, key)
+    assert float(loss) < 0.1
+
+
+def test_lifted_transformations_of_flax():
+    """A scan over three dense layers, each recomputed in the backward pass, against a loop."""
+
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, carry, _):
+            return jnp.tanh(nn.Dense(3)(carry)), None
+
+    class Stack(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            scanned = nn.scan(
+                nn.remat(Layer), variable_axes={"params": 0}, split_rngs={"params": True}, length=3
+            )
+            return scanned()(x, None)[0]
+
+    model, x = Stack(), jr.normal(KEY, (2, 3))
+    params = model.init(KEY, x)
+    kernels, biases = (
+        next(
+            leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if name in str(path)
+        )
+        for name in ("kernel", "bias")
+    )
+
+    def looped(x):
+        for kernel, bias in zip(kernels, biases, strict=True):
+            x = jnp.tanh(x @ kernel + bias)
+        return x
+
+    close(jax.jit(model.apply)(params, x), looped(x))
+    close(
+        jax.grad(lambda x: model.apply(params, x).sum())(x), jax.grad(lambda x: looped(x).sum())(x)
+    )
+    recurrent = nn.RNN(nn.LSTMCell(4))
+    variables = recurrent.init(KEY, jnp.ones((2, 6, 3)))
+    assert recurrent.apply(variables, jnp.ones((2, 6, 3))).shape == (2, 6, 4)
+    lazily = nn.Dense(3).lazy_init(KEY, jax.ShapeDtypeStruct((1, 2), jnp.float32))
+    close(lazily["params"]["kernel"], nn.Dense(3).init(KEY, jnp.ones((1, 2)))["params"]["kernel"])
+
+
+def test_a_network_of_haiku_trains():
+    network = hk.transform_with_state(
+        lambda x: hk.Linear(1)(jnp.tanh(hk.BatchNorm(True, True, 0.9)(hk.Linear(16)(x), True)))
+    )
+    x = jr.normal(KEY, (32, 2))
+    y = jnp.sin(x[:, :1])
+    optimiser = optax.adam(1e-2)
+    params, stats = network.init(KEY, x)
+    state = optimiser.init(params)
+
+    @jax.jit
+    def step(params, stats, state):
+        def loss_of(params):
+            found, after = network.apply(params, stats, None, x)
+            return jnp.mean((found - y) ** 2), after
+
+        (loss, stats), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
+        updates, state = optimiser.update(grads, state)
+        return optax.apply_updates(params, updates), stats, state, loss
+
+    for _ in range(200):
+        params, stats, state, loss = step(params, stats, state)
+    assert float(loss) < 0.01
