@@ -277,9 +277,10 @@ class Compiled(Lowered):
         """
         leaves, tree = flatten_args((args, kwargs), "a compiled function")
         if tree != self.in_tree:
+            static = "; leave out static arguments, which are those it was lowered for"
             raise TypeMismatch(
                 f"this function was compiled for arguments of structure {self.in_tree}, it is "
-                f"called with {tree}"
+                f"called with {tree}{static if self._arguments.statics else ''}"
             )
         for leaf, wanted in zip(leaves, self._arguments.types, strict=True):
             if isinstance(leaf, Tracer):

@@ -8,7 +8,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.as_jax.core import eval_jaxpr
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, TypeMismatch
 
 X = np.ones(3, np.float32)
 
@@ -44,7 +44,9 @@ def test_a_trace_knows_types_and_program():
     assert lowered.out_info == info and lowered.out_tree == traced.out_tree
     compiled = lowered.compile()
     assert compiled.out_info == info
-    np.testing.assert_allclose(compiled(X.copy(), times=2)["y"], y)
+    np.testing.assert_allclose(compiled(X.copy())["y"], y)
+    with pytest.raises(TypeMismatch, match="leave out static arguments"):
+        compiled(X.copy(), times=2)
     f(X.copy(), times=2)
     assert len(runs) == 1
     assert repr(traced).startswith("<Traced f(")
