@@ -156,7 +156,9 @@ def test_a_model_says_what_it_is_and_what_it_takes():
         DataError, match=r"must be \[batch, time\], got \[3\]: one text is \[tokens\]"
     ):
         model([1, 2, 3])
-    with pytest.raises(AttributeError, match="has no attribute 'laod'; known: Model, load, read_tr"):
+    with pytest.raises(
+        AttributeError, match="has no attribute 'laod'; known: Model, load, read_tr"
+    ):
         fxad_nn.laod  # noqa: B018
 
 
