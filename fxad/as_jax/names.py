@@ -3,7 +3,7 @@
 MODULES["jax.numpy"]               # the modules in which its names are looked up, in this order
 ELSEWHERE["jax.P"]                 # a name that is somewhere else, or called otherwise
 DIFFERS["jax.random.key"]          # what is the same by name and differs otherwise
-why("jax.shard_map")               # why a name is not here
+why("jax.smap")                    # why a name is not here
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax._src.core": ("fxad.as_jax.core",),
     "jax._src.dispatch": ("fxad.as_jax.private",),
     "jax._src.dtypes": ("fxad.dtypes", "fxad.as_jax.private"),
+    "jax._src.flatten_util": ("fxad.flatten_util",),
     "jax._src.lax": (),
     "jax._src.lax.lax": ("fxad.lax", "fxad.as_jax.builtin_primitives"),
     "jax._src.traceback_util": ("fxad.as_jax.private",),
@@ -156,6 +157,7 @@ DIFFERS: dict[str, str] = {
     "jax.numpy.std": "the slope at 0 is 0, not NaN",
     "jax.lax.reduce_window": "equal elements of a maximum share the gradient",
     "jax.pmap": "of one device: the mapped axis has length 1",
+    "jax.shard_map": "of one device: axes of the mesh have length 1",
     "jax.random.gamma": "no gradient with respect to the parameter",
     "jax.random.key": "a key is a u32[2] array",
 }
@@ -169,7 +171,7 @@ _HELPER = "a helper of JAX's own code"
 _UNWRITTEN = "not written"
 # Why a name is not here: the first pattern that matches the whole name.
 ABSENT: tuple[tuple[str, str], ...] = (
-    (r"jax\.(shard_map|smap|distributed.*|make_array_from_.*|Shard|auto_pcast)", _DEVICES),
+    (r"jax\.(smap|distributed.*|make_array_from_.*|Shard|auto_pcast)", _DEVICES),
     (r"jax\.(Ref|ref|ref\..*|new_ref|empty_ref|free_ref|freeze)", _REFS),
     (r"jax\.ds", "`lax.dynamic_slice_in_dim(x, start, size)` reads from a traced start"),
     (r"jax\.(ffi.*|lib|export.*|print_environment_info|memory)", _XLA),
@@ -196,5 +198,5 @@ ABSENT: tuple[tuple[str, str], ...] = (
 
 
 def why(full: str) -> str:
-    """Why a name of JAX ("jax.shard_map") is not in fxad."""
+    """Why a name of JAX ("jax.smap") is not in fxad."""
     return next((why for pattern, why in ABSENT if re.fullmatch(pattern, full)), _UNWRITTEN)

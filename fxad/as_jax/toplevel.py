@@ -29,6 +29,7 @@ __all__ = [
     "no_tracing",
     "pmap",
     "process_indices",
+    "shard_map",
     "typeof",
 ]
 
@@ -110,6 +111,34 @@ def pmap(
 
     one_lane = functools.wraps(fun)(one_lane)
     return fxad.jit(one_lane, static_argnums=static, donate_argnums=donate_argnums)
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any = None,
+    in_specs: Any = None,
+    mesh: Any = None,
+    axis_names: Any = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """The function itself, on the one shard that one device has: names of the mesh's axes are known
+    inside, and are of length 1, as no mesh is larger."""
+    if f is None:
+        return functools.partial(
+            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names
+        )
+    names = tuple(axis_names) if mesh is None else mesh.axis_names
+
+    def on_one_shard(*args: Any) -> Any:
+        call = f
+        for name in names:
+            call = fxad.vmap(call, None, 0, name, 1)
+        found = call(*args)
+        return fxad.tree.map(lambda x: x.reshape(x.shape[len(names) :]), found)
+
+    return functools.wraps(f)(on_one_shard)
 
 
 def _check_lanes(arg: Any, axis: int) -> None:

@@ -117,12 +117,12 @@ def test_an_unknown_name_fails_at_once_and_names_the_nearest(code, error):
 def test_an_absent_name_says_why():
     out = aliased(
         "import jax\n"
-        "for name in ('shard_map', 'new_ref'):\n"
+        "for name in ('smap', 'new_ref'):\n"
         "    try: getattr(jax, name)\n"
         "    except AttributeError as e: print(e)\n"
-        "print(hasattr(jax, 'shard_map'), 'shard_map' in dir(jax), 'grad' in dir(jax))\n"
+        "print(hasattr(jax, 'smap'), 'smap' in dir(jax), 'grad' in dir(jax))\n"
     )
-    assert "jax.shard_map is not in fxad: there is one device" in out
+    assert "jax.smap is not in fxad: there is one device" in out
     assert "jax.new_ref is not in fxad: there are no mutable arrays" in out
     assert out.strip().endswith("False False True")
 
@@ -277,3 +277,16 @@ def test_an_example_that_trains_a_classifier():
         "print(float(jnp.mean(found == labels)))\n"
     )
     assert float(out.strip().split("\n")[-1]) > 0.97
+
+
+def test_shard_map_on_one_device():
+    out = aliased(
+        "import jax, jax.numpy as jnp\n"
+        "from jax.sharding import PartitionSpec as P\n"
+        "mesh = jax.make_mesh((1,), ('d',))\n"
+        "f = lambda x: (jax.lax.psum(x, 'd'), x + jax.lax.axis_index('d'))\n"
+        "mapped = jax.shard_map(f, mesh=mesh, in_specs=P('d'), out_specs=(P(), P('d')))\n"
+        "print(*jax.jit(mapped)(jnp.arange(3.0)))\n"
+        "print(jax.grad(lambda x: mapped(x)[0].sum())(jnp.ones(2)))\n"
+    )
+    assert out.split("\n")[:2] == ["[0. 1. 2.] [0. 1. 2.]", "[1. 1.]"]
