@@ -7,6 +7,7 @@ from typing import Any
 
 from fxad.api.shaped_array import ShapedArray, aval_of
 from fxad.as_jax.linear_util import WrappedFun
+from fxad.as_jax.util import safe_map
 from fxad.core import pytree
 from fxad.core.errors import BadArgument
 from fxad.core.treedef import TreeDef
@@ -27,11 +28,6 @@ def shaped_abstractify(x: Any) -> ShapedArray:
 
 def debug_info(*args: Any, **kwargs: Any) -> None:
     """None: equations carry the user's line anyway."""
-
-
-def safe_map(f: Callable[..., Any], *args: Any) -> list[Any]:
-    """`map` of lists of equal length. Raises ValueError for others."""
-    return [f(*values) for values in zip(*args, strict=True)]
 
 
 def flatten_fun(f: WrappedFun, in_tree: TreeDef) -> tuple[WrappedFun, Callable[[], TreeDef]]:

@@ -64,7 +64,7 @@ no_effects: frozenset[Any] = frozenset()
 
 
 class Trace:
-    """What records or differentiates a tracer. Two tracers' are equal where that is the same."""
+    """What records or differentiates a tracer: `main` is one object for all tracers of it."""
 
     def __init__(self, level: Level) -> None:
         self.main = level

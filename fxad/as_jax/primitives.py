@@ -392,9 +392,8 @@ def _adapted_transpose(primitive: jaxpr.Primitive) -> Callable[..., Any]:
         given = [UndefinedPrimal(_aval(a)) if isinstance(a, Unknown) else asarray(a) for a in args]
         if primitive.multiple_results:
             types: Any = primitive.op.type(*map(base.operand_type, args), **params)
-            cts = (
-                ct if isinstance(ct, tuple | list) else (ct,)
-            )  # of one result, the cotangent alone
+            # Of one result the cotangent stands alone.
+            cts = ct if isinstance(ct, tuple | list) else (ct,)
             ct = [Zero(_aval(t)) if c is None else c for c, t in zip(cts, types, strict=True)]
         found = transposes.of(primitive)(ct, *primitive.ordered(given), **primitive.viewed(params))
         return [*map(_or_none, primitive.ordered(found))]

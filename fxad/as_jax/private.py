@@ -28,10 +28,6 @@ _exclude_paths: list[str] = []
 DType = np.dtype
 
 
-class extended(np.generic):
-    """The kind of dtypes with rules of their own. No array has one."""
-
-
 class ExtendedDType:
     """A dtype with rules of its own. No array has one."""
 
