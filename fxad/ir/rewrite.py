@@ -232,7 +232,7 @@ def literal(value: Any, dtype: np.dtype) -> Lit:
     kind = dtype.kind
     if kind == "b":
         return Lit(bool(value), dtype)
-    if kind in "iu":
+    if kind in "iuV":  # V: of a typed random key, the word that both of its words are
         return Lit(int(value), dtype)
     if kind == "c":
         return Lit(complex(value), dtype)

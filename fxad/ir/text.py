@@ -34,7 +34,7 @@ _TOKEN = r"""\s*(?:\#[^\n]*\s*)*(?:
   | (?P<range>\d+\.\.\d+)
   | (?P<even>-?\d+\*i(?:[+-]\d+)?)
   | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+(?:\.\d*)?e[+-]?\d+|\d+\.\d*|\d+))
-  | (?P<dtype>(?:bool|[iu]\d+|f\d+(?:e\dm\d\w*)?|bf16|c\d+)(?=\[))
+  | (?P<dtype>(?:bool|[iu]\d+|f\d+(?:e\dm\d\w*)?|bf16|c\d+)(?=\[)|key<fry>)
   | (?P<word>@?(?:[^\W\d]|\?)\w*(?:\.[^\W\d]\w*|\[(?:"(?:[^"\\]|\\.)*"|[^\]"\[])*\])*)
   | (?P<sign>[-+*/])
   | (?P<mark>\.\{|[()\[\]{}:;,=])
@@ -308,7 +308,7 @@ def _factor(tokens: _Tokens, scope: _Scope, line: Type | None) -> Atom | _Made:
         dtype = line.dtype
     else:
         tokens.fail(f"the number {value} needs a dtype")
-    return Lit(float(value) if dtype.kind not in "biuc" else value, dtype)
+    return Lit(float(value) if dtype.kind not in "biucV" else value, dtype)
 
 
 def _atom(tokens: _Tokens, scope: _Scope, made: Atom | _Made) -> Atom:
