@@ -22,7 +22,7 @@ from fxad.core.semantics import semantics
 from fxad.ir.program import OPS
 from fxad.numpy.core import cast, shape_tuple, value_of
 from fxad.ops.arrays.random import seed_words
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import KEY, Array, Concrete
 
 
 def _check_dtype(name: str, dtype: Any) -> None:
@@ -70,14 +70,15 @@ def _typed(words: Array) -> Array:
 
 def _like(key: Any, words: Array) -> Array:
     """Keys made from a key: typed if it is."""
-    return OPS["random_wrap"](words) if getattr(key, "dtype", None) == dt.key else words
+    typed = value_of(key, "key").type.dtype is KEY
+    return OPS["random_wrap"](words) if typed else words
 
 
 def checked(key: Any, name: str, many: bool = False) -> Array:
     """The words u32[2] of a key. Raises TypeMismatch for anything else, or for many keys."""
     value = value_of(key, f"{name}: key")
     given = value.type
-    if value.dtype == dt.key:
+    if given.dtype is KEY:
         value = OPS["random_unwrap"](value)
     if value.dtype != dt.uint32 or value.shape[-1:] != (2,):
         raise TypeMismatch(
