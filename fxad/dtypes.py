@@ -12,34 +12,28 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fxad.core.dtypes import canonicalize, default_float, float0, kind_of, narrow
+from fxad.core.dtypes import (
+    canonicalize,
+    default_float,
+    extended,
+    float0,
+    kind_of,
+    narrow,
+    prng_key,
+)
 from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import entry_of, promote
-from fxad.numpy.data_types import finfo, iinfo
-from fxad.numpy.data_types import issubdtype as _issubdtype
+from fxad.numpy.data_types import finfo, iinfo, issubdtype
 from fxad.trace.convert import shaped
 
 TypePromotionError = TypeMismatch
 bfloat16 = ml_dtypes.bfloat16
 
 
-class extended(np.generic):
-    """The kind of dtypes that NumPy has nothing like: only `prng_key`. Never made."""
-
-
-class prng_key(extended):
-    """The kind of typed random keys. Never made."""
-
-
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype:
     """The dtype that arrays made of this one have: 64-bit ones narrow, unless x64 is on. None is
     the default float."""
     return default_float() if dtype is None else narrow(dtype)
-
-
-def issubdtype(a: Any, b: Any) -> bool:
-    """Whether a dtype is of a kind, or of one below it (NumPy's `issubdtype`)."""
-    return b is not extended and b is not prng_key and _issubdtype(a, b)
 
 
 def itemsize_bits(dtype: Any) -> int:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, DeviceError, TypeMismatch
 from fxad.trace import location
@@ -63,8 +64,12 @@ def _put(leaf: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """The tree with its Arrays as read-only NumPy arrays."""
-    return pytree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, Array) else leaf, x)
+    """The tree with its Arrays as read-only NumPy arrays; typed random keys as they are."""
+
+    def got(leaf: Any) -> Any:
+        return np.asarray(leaf) if isinstance(leaf, Array) and leaf.dtype != dt.key else leaf
+
+    return pytree.map(got, x)
 
 
 def block_until_ready(x: Any) -> Any:

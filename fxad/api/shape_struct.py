@@ -63,4 +63,4 @@ class ShapeDtypeStruct:
         return hash((self.shape, self.dtype))
 
     def __repr__(self) -> str:
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={dt.long_name(self.dtype)})"

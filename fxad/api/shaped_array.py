@@ -77,10 +77,8 @@ class ShapedArray(AbstractValue):
 
     def str_short(self, short_dtypes: bool = False) -> str:
         """`float32[2,3]`, or `f32[2,3]`."""
-        if self.dtype == dt.float0:
-            name = "float0"  # a dtype of NumPy's without a name of its own
-        else:
-            name = dt.short_name(self.dtype) if short_dtypes else self.dtype.name
+        short = short_dtypes and self.dtype in dt.all_dtypes
+        name = dt.short_name(self.dtype) if short else dt.long_name(self.dtype)
         return f"{name}[{','.join(map(str, self.shape))}]"
 
     def _key(self) -> tuple[Any, ...]:

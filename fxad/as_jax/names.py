@@ -159,7 +159,6 @@ DIFFERS: dict[str, str] = {
     "jax.pmap": "of one device: the mapped axis has length 1",
     "jax.shard_map": "of one device: axes of the mesh have length 1",
     "jax.random.gamma": "no gradient with respect to the parameter",
-    "jax.random.key": "a key is a u32[2] array",
 }
 
 _DEVICES = "there is one device, the CPU; `jax.vmap` maps lanes"

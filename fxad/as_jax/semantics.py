@@ -5,7 +5,8 @@ What differs otherwise is listed in docs/from-jax.md, where this list stands too
 - a 64-bit dtype that is asked for narrows unless x64 is on, with a warning; inputs narrow without;
 - arrays filled with a Python number are weakly typed;
 - a known index out of range is clamped, or dropped by updates;
-- the slope of `abs` at 0 is 1.
+- the slope of `abs` at 0 is 1;
+- `random.key` makes typed keys.
 """
 
 from __future__ import annotations
@@ -19,3 +20,4 @@ def follow_jax() -> None:
     semantics.filled_arrays_are_strong = False
     semantics.known_indices_are_checked = False
     semantics.abs_is_flat_at_zero = False
+    semantics.keys_are_words = False

@@ -32,6 +32,7 @@ float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
 complex64, complex128 = map(np.dtype, (np.complex64, np.complex128))
 float0 = np.dtype([("float0", np.void, 0)])  # of tangents of integers and bools: no bytes at all
+key = np.dtype([("key<fry>", np.uint64)])  # a typed random key: its two u32 words, for moving only
 
 _SHORT: dict[np.dtype, str] = {
     bool_: "bool",
@@ -52,9 +53,11 @@ _SHORT: dict[np.dtype, str] = {
     complex64: "c64",
     complex128: "c128",
 }
+
+all_dtypes: tuple[np.dtype, ...] = tuple(_SHORT)  # of numbers
+_SHORT[key] = "key<fry>"
 _FROM_SHORT = {short: dtype for dtype, short in _SHORT.items()}
 
-all_dtypes: tuple[np.dtype, ...] = tuple(_SHORT)
 _SIGNED = frozenset({int8, int16, int32, int64})
 _INTEGER = _SIGNED | {uint8, uint16, uint32, uint64}
 _FLOAT8 = frozenset({float8_e4m3fn, float8_e5m2})
@@ -75,6 +78,11 @@ def short_name(dtype: np.dtype) -> str:
         return _SHORT[dtype]
     except KeyError:
         raise _unsupported(dtype) from None
+
+
+def long_name(dtype: np.dtype) -> str:
+    """NumPy's name of it, or JAX's where NumPy has none: `float32`, `key<fry>`, `float0`."""
+    return dtype.names[0] if dtype.names else dtype.name
 
 
 def from_short_name(name: str) -> np.dtype:
@@ -135,7 +143,9 @@ def iinfo(dtype: np.dtype) -> Any:
 
 @functools.cache
 def kind_of(dtype: np.dtype) -> str:
-    """bool, int, float or complex."""
+    """bool, int, float or complex; key, of which arithmetic takes none."""
+    if dtype == key:
+        return "key"
     if is_bool(dtype):
         return "bool"
     if is_integer(dtype):
@@ -249,6 +259,14 @@ def default_complex() -> np.dtype:
 def inexact_for(dtype: np.dtype) -> np.dtype:
     """The dtype in which `sin` of a `dtype` array is computed: itself, or the default float."""
     return dtype if dtype in _INEXACT else default_float()
+
+
+class extended(np.generic):
+    """The kind of dtypes that NumPy has nothing like: only `prng_key`. Never made."""
+
+
+class prng_key(extended):
+    """The kind of typed random keys. Never made."""
 
 
 _KINDS = {

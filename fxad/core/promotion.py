@@ -103,6 +103,12 @@ def _promote(entries: tuple[Entry, ...], x64: bool, strict: bool) -> Entry:
     if len(kinds) == 1:
         (dtype,) = kinds
         return dtype, all_weak and not dtypes.is_bool(dtype)
+    if dtypes.key in kinds:
+        names = ", ".join(sorted(map(dtypes.short_name, kinds)))
+        raise TypeMismatch(
+            f"typed random keys meet no other dtype (here {names}); jax.random.key_data(keys) has "
+            "their words as uint32"
+        )
     if strict:
         _check_strict(entries)
     if all_weak:  # the widths of weak values mean nothing, only their order does

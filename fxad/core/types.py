@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fxad.core.dtypes import all_dtypes, int32, int64, short_name
+from fxad.core.dtypes import all_dtypes, int32, int64, key, short_name
 
 # Equal dtypes may be several objects; types hold one of each, so native code can compare them.
-_ONE = {dtype: dtype for dtype in all_dtypes}
+_ONE = {dtype: dtype for dtype in (*all_dtypes, key)}
 
 
 class ArrayType:

@@ -178,6 +178,8 @@ def meaning(name: str, dtype: np.dtype) -> ScalarFunction:
     """The function of arguments of this dtype (of the last one, for `select`). Raises
     NotImplementedError if it has no meaning for them."""
     function = PRIMS[name]
+    if dtype == dt.key:  # which is moved as one word
+        dtype = dt.uint64
     if dt.kind_of(dtype) not in function.dtypes:
         raise NotImplementedError(f"scalar function {name!r} has no meaning for {dtype.name}")
     return function

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core import dtypes as dt
 from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Number, Op, Program, Var, new_pair, subprograms
 from fxad.ir.tape import NumpyValue
@@ -232,7 +233,7 @@ def literal(value: Any, dtype: np.dtype) -> Lit:
     kind = dtype.kind
     if kind == "b":
         return Lit(bool(value), dtype)
-    if kind in "iu":
+    if kind in "iu" or dtype == dt.key:  # of a typed random key, both of its words as one
         return Lit(int(value), dtype)
     if kind == "c":
         return Lit(complex(value), dtype)

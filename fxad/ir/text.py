@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from fxad.core import dtypes as dt
 from fxad.core.dtypes import from_short_name
 from fxad.core.errors import CheckError
 from fxad.core.record import record
@@ -34,7 +35,7 @@ _TOKEN = r"""\s*(?:\#[^\n]*\s*)*(?:
   | (?P<range>\d+\.\.\d+)
   | (?P<even>-?\d+\*i(?:[+-]\d+)?)
   | (?P<number>-?(?:0x[0-9a-fA-F.]+p[+-]?\d+|inf\b|\d+(?:\.\d*)?e[+-]?\d+|\d+\.\d*|\d+))
-  | (?P<dtype>(?:bool|[iu]\d+|f\d+(?:e\dm\d\w*)?|bf16|c\d+)(?=\[))
+  | (?P<dtype>(?:bool|[iu]\d+|f\d+(?:e\dm\d\w*)?|bf16|c\d+)(?=\[)|key<fry>)
   | (?P<word>@?(?:[^\W\d]|\?)\w*(?:\.[^\W\d]\w*|\[(?:"(?:[^"\\]|\\.)*"|[^\]"\[])*\])*)
   | (?P<sign>[-+*/])
   | (?P<mark>\.\{|[()\[\]{}:;,=])
@@ -308,7 +309,8 @@ def _factor(tokens: _Tokens, scope: _Scope, line: Type | None) -> Atom | _Made:
         dtype = line.dtype
     else:
         tokens.fail(f"the number {value} needs a dtype")
-    return Lit(float(value) if dtype.kind not in "biuc" else value, dtype)
+    plain = dtype.kind in "biuc" or dtype == dt.key
+    return Lit(value if plain else float(value), dtype)
 
 
 def _atom(tokens: _Tokens, scope: _Scope, made: Atom | _Made) -> Atom:

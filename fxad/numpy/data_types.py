@@ -139,7 +139,10 @@ def isscalar(element: Any) -> bool:
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating."""
+    """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating, and the dtype of
+    typed random keys is of the kinds `dtypes.prng_key` and `dtypes.extended`."""
+    if arg2 in (dt.extended, dt.prng_key):
+        return bool(arg1 == dt.key) or arg1 is arg2 or arg1 is dt.prng_key
     first = np.dtype(arg1)
     kind = getattr(arg2, "dtype", arg2) if isinstance(arg2, ScalarType) else arg2
     if dt.is_float(first) and kind in (np.floating, np.inexact, np.number, np.generic):

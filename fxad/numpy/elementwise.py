@@ -152,9 +152,14 @@ def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
 
 
 def _binary(
-    op: str, doc: str, inexact: bool = False, name: str = "", logic: str = ""
+    op: str,
+    doc: str,
+    inexact: bool = False,
+    name: str = "",
+    logic: str = "",
+    of_keys: str = "",
 ) -> Callable[..., Array]:
-    """`logic`: the op for two bools."""
+    """`logic`: the op for two bools. `of_keys`: what is asked of both words of typed keys."""
     rule, kinds = OPS[op], "f" if inexact else "fiu"
 
     def function(x: Any, y: Any) -> Array:
@@ -165,6 +170,9 @@ def _binary(
         values = promoted(name or op, x, y, inexact=inexact)
         if isinstance(values[0], Lit) and isinstance(values[1], Lit):
             values = promoted(name or op, x, y, inexact=inexact, numbers=False)
+        if of_keys and type_of(values[0]).dtype == dt.key:
+            words = [OPS["random_unwrap"](v) for v in values]
+            return OPS[of_keys](rule(*words), axes=(type_of(words[0]).ndim - 1,))
         return finish(chosen(*values), weak_result(x, y))
 
     function.__name__ = function.__qualname__ = name or op
@@ -259,10 +267,10 @@ arctan2 = atan2 = _binary("atan2", "Angle of the point (y, x).", inexact=True)
 nextafter = _binary("nextafter", "The next float after x towards y.", inexact=True)
 
 
-equal = _binary("eq", "x == y.", name="equal")
+equal = _binary("eq", "x == y.", name="equal", of_keys="all")
 
 
-not_equal = _binary("ne", "x != y.", name="not_equal")
+not_equal = _binary("ne", "x != y.", name="not_equal", of_keys="any")
 
 
 bitwise_and = _binary("and", "Bitwise and.", name="bitwise_and")

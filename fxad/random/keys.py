@@ -3,8 +3,10 @@
 key = fxad.random.key(0)
 key, mine = fxad.random.split(key)
 
-A key is a u32[2] array, an array of keys u32[..., 2]. The generator is Threefry-2x32; keys and
-bits are those of `jax.random` (partitionable form) for the same seed.
+A key is a u32[2] array, an array of keys u32[..., 2]. Where fxad stands for JAX, `key` and
+`wrap_key_data` give typed keys instead, arrays of the element type `key`, which are moved, split
+and drawn from, and are no numbers; every function takes both. The generator is Threefry-2x32; keys
+and bits are those of `jax.random` (partitionable form) for the same seed.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.semantics import semantics
 from fxad.ir.program import OPS
 from fxad.numpy.core import cast, shape_tuple, value_of
 from fxad.ops.arrays.random import seed_words
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import KEY, Array, Concrete
 
 
 def _check_dtype(name: str, dtype: Any) -> None:
@@ -34,10 +37,16 @@ def low_mode(name: str, mode: str | None) -> None:
 
 
 def key(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
-    """The key u32[2] of an integer seed (a Python int of up to 64 bits, or one integer array).
+    """The key of an integer seed (a Python int of up to 64 bits, or one integer array): u32[2], or
+    a typed one under `fxad.as_jax`.
 
     Raises TypeMismatch for other seeds or generators than "threefry2x32".
     """
+    return _typed(PRNGKey(seed, impl=impl, dtype=dtype))
+
+
+def PRNGKey(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
+    """The words u32[2] of the key of an integer seed, as `key` takes it."""
     _check_dtype("key", dtype)
     if impl not in (None, "threefry2x32"):
         raise BadArgument(f"key: unknown generator {impl!r}; there is 'threefry2x32'")
@@ -55,28 +64,39 @@ def key(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
     return OPS["concatenate"](high, low, axis=0)
 
 
-PRNGKey = key
+def _typed(words: Array) -> Array:
+    return words if semantics.keys_are_words else OPS["random_wrap"](words)
+
+
+def _like(key: Any, words: Array) -> Array:
+    """Keys made from a key: typed if it is."""
+    typed = value_of(key, "key").type.dtype is KEY
+    return OPS["random_wrap"](words) if typed else words
 
 
 def checked(key: Any, name: str, many: bool = False) -> Array:
-    """A key as an Array. Raises TypeMismatch for anything else, or for many keys at once."""
+    """The words u32[2] of a key. Raises TypeMismatch for anything else, or for many keys."""
     value = value_of(key, f"{name}: key")
+    given = value.type
+    if given.dtype is KEY:
+        value = OPS["random_unwrap"](value)
     if value.dtype != dt.uint32 or value.shape[-1:] != (2,):
         raise TypeMismatch(
-            f"{name}: a key is u32[2], got {value.type}; make one with fxad.random.key(seed)"
+            f"{name}: a key is u32[2], got {given}; make one with fxad.random.key(seed)"
         )
     if value.ndim > 1 and not many:
         raise TypeMismatch(
-            f"{name}: takes one key, got {value.type}; use fxad.vmap for an array of keys"
+            f"{name}: takes one key, got {given}; use fxad.vmap for an array of keys"
         )
     return value
 
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
-    """New keys u32[num..., 2] made from one, which must not be used again."""
+    """New keys, num of them, made from one, which must not be used again."""
     shape = shape_tuple(num, "split")
     keys = OPS["random_split"](checked(key, "split"), n=math.prod(shape))
-    return keys if len(shape) == 1 else OPS["reshape"](keys, shape=(*shape, 2))
+    keys = keys if len(shape) == 1 else OPS["reshape"](keys, shape=(*shape, 2))
+    return _like(key, keys)
 
 
 def fold_in(key: Any, data: Any) -> Array:
@@ -86,18 +106,18 @@ def fold_in(key: Any, data: Any) -> Array:
     number = value_of(data, "fold_in: data")
     if number.shape or not dt.is_integer(number.dtype):
         raise TypeMismatch(f"fold_in: data must be one integer, not {number.type}")
-    return OPS["random_fold"](checked(key, "fold_in"), cast(number, dt.uint32))
+    return _like(key, OPS["random_fold"](checked(key, "fold_in"), cast(number, dt.uint32)))
 
 
 def key_data(keys: Any) -> Array:
-    """The words u32[..., 2] of keys (which is what keys are)."""
+    """The words u32[..., 2] of keys (which is what keys are, unless they are typed)."""
     return checked(keys, "key_data", many=True)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: None = None) -> Array:
     """Keys from their words u32[..., 2]."""
     _check_dtype("wrap_key_data", dtype)
-    return checked(key_bits_array, "wrap_key_data", many=True)
+    return _typed(checked(key_bits_array, "wrap_key_data", many=True))
 
 
 def key_impl(keys: Any) -> str:
@@ -107,5 +127,5 @@ def key_impl(keys: Any) -> str:
 
 
 def clone(key: Any) -> Array:
-    """The same key."""
-    return checked(key, "clone", many=True)
+    """The same keys."""
+    return _like(key, checked(key, "clone", many=True))

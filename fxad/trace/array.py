@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxad.core.aligned import copied
+from fxad.core.dtypes import key
 from fxad.core.errors import DonatedError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.core.views import html_of
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from fxad.trace.array_methods import ArrayMethods
 else:
     ArrayMethods = object
+
+
+KEY = ArrayType(key, ()).dtype  # the object that all types of keys have
+
+
+def words_of_keys(keys: np.ndarray) -> np.ndarray:
+    """The words u32[..., 2] of an array of typed keys, in the same memory."""
+    return keys[..., None].view(np.uint64).view(np.uint32)
 
 
 class Array(ArrayMethods):
@@ -152,6 +161,10 @@ class Concrete(Array):
             self.take_memory()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self.type.dtype is KEY:
+            raise TypeMismatch(
+                f"typed keys, {self.type}, have no NumPy form; take jax.random.key_data(keys)"
+            )
         view = self.data.view()
         view.flags.writeable = False
         if dtype is not None and np.dtype(dtype) != view.dtype:
@@ -159,6 +172,8 @@ class Concrete(Array):
         return view.copy() if copy else view
 
     def __bool__(self) -> bool:
+        if self.type.dtype is KEY:
+            raise TypeMismatch(f"typed random keys, {self.type}, are neither true nor false")
         return bool(self.data)
 
     def __int__(self) -> int:
@@ -193,14 +208,17 @@ class Concrete(Array):
     def __repr__(self) -> str:
         if self.is_deleted():
             return f"Array(<donated or deleted>, {self.type})"
+        if self.type.dtype is KEY:
+            words = np.array2string(words_of_keys(self._data))
+            return f"Array({self.type.shape}, dtype=key<fry>) overlaying:\n{words}"
         text = np.array2string(self._data, separator=", ", prefix="Array(")
         return f"Array({text}, dtype={self.type.dtype.name})"
 
     def __str__(self) -> str:
-        return str(self.data)
+        return repr(self) if self.type.dtype is KEY else str(self.data)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (np.asarray(self), self.weak))
+        return (_rebuild, (self.data, self.weak))
 
 
 class Borrowed(Concrete):

@@ -70,7 +70,7 @@ def native(array: np.ndarray, what: str = "array") -> np.ndarray:
     dtype = array.dtype
     if dtype in _AS_THEY_ARE:
         return array
-    if dtype.kind in "OUSMmV" and dtype not in dt.all_dtypes:
+    if dtype.kind in "OUSMmV" and dtype not in (*dt.all_dtypes, dt.key):
         raise TypeMismatch(f"{what}: arrays of dtype {dtype} are not supported")
     wanted = dt.canonicalize(dtype, explicit=False)
     if wanted != dtype or not dtype.isnative:

@@ -22,16 +22,17 @@ _NARROW: dict[np.dtype, np.dtype] = {
     dtypes.float8_e4m3fn: np.dtype("uint8"),
     dtypes.float8_e5m2: np.dtype("uint8"),
 }
+_STORED = {**_NARROW, dtypes.key: dtypes.uint64}
 
 
 def storage(dtype: np.dtype) -> np.dtype:
     """The dtype of the arrays that hold elements of `dtype`."""
-    return _NARROW.get(dtype, dtype)
+    return _STORED.get(dtype, dtype)
 
 
 def carrier(dtype: np.dtype) -> np.dtype:
     """The dtype of a value of `dtype` while it is computed with."""
-    return dtypes.float32 if dtype in _NARROW else dtype
+    return dtypes.float32 if dtype in _NARROW else storage(dtype)
 
 
 def register(dtype: np.dtype) -> str:

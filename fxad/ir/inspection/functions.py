@@ -192,6 +192,8 @@ class Definitions:
         if hasattr(ml_dtypes, value.name):
             self._use("ml_dtypes")
             return self._assigned(value.name, f"np.dtype(ml_dtypes.{value.name})")
+        if value.names:  # typed random keys
+            return self._assigned("key_dtype", f"np.dtype({value.descr!r})")
         return self._assigned(value.name, f'np.dtype("{value.name}")')
 
     def _class(self, value: type) -> str:

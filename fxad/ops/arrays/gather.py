@@ -135,6 +135,8 @@ def fill_value(dtype: np.dtype, fill: Number | None) -> Number:
     if dt.is_integer(dtype):
         limits = dt.iinfo(dtype)
         return int(limits.min if dt.is_signed(dtype) else limits.max)
+    if dtype == dt.key:
+        return 2**64 - 1  # both words, as JAX fills them
     return literal(True if dt.is_bool(dtype) else math.nan, dtype).value
 
 

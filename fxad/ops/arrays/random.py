@@ -22,6 +22,7 @@ from fxad.ir.kernel import INDEX, Cast, Const, Expr, Index, IndexValue, Prim
 from fxad.ir.loops import Indexed, Point
 from fxad.ops.arrays.slicing import Shape, sized
 from fxad.ops.base import Primitive, case, define, fails, spread
+from fxad.trace.array import words_of_keys
 
 if TYPE_CHECKING:
     from fxad.ir.rules import Value, Values
@@ -249,6 +250,65 @@ random_fold = _drawing(
         fails(r.u32(2), r.i32(), saying="data must be u32"),
         fails(r.u32(3, 2), r.u32(2), saying="one number per key"),
     ],
+)
+
+
+# ---------------------------------------------------------------- typed keys
+
+
+def _wrap_type(words: ArrayType) -> ArrayType:
+    _check_key("random_wrap", words)
+    return ArrayType(dt.key, words.shape[:-1])
+
+
+def _wrap_loops(types: Sequence[ArrayType]) -> Indexed:
+    wide = dt.uint64
+
+    def value(point: Point, read: Callable[..., Expr]) -> Expr:
+        low, high = (Cast(word, wide) for word in _read_key(read, point))
+        return Prim("or", (Prim("shl", (high, Const(32, wide)), wide), low), wide)
+
+    return Indexed(value)
+
+
+random_wrap: Primitive[Array] = define(
+    "random_wrap",
+    doc="The typed keys of words u32[..., 2].",
+    type=_wrap_type,
+    numpy=lambda words: np.ascontiguousarray(words).view(dt.uint64).view(dt.key)[..., 0],
+    batch=lambda size, batched, args: random_wrap(*args),
+    loops=_wrap_loops,
+    exact=True,
+    dtypes="int",
+)
+
+
+def _unwrap_type(keys: ArrayType) -> ArrayType:
+    if keys.dtype != dt.key:
+        raise TypeMismatch(f"random_unwrap: takes typed keys, not {keys}")
+    return ArrayType(U32, (*keys.shape, 2))
+
+
+def _unwrap_loops(types: Sequence[ArrayType]) -> Indexed:
+    wide = dt.uint64
+
+    def value(point: Point, read: Callable[..., Expr]) -> Expr:
+        word = Prim("bitcast", (read(0, point[:-1]),), wide)
+        high = Prim("shr_logical", (word, Const(32, wide)), wide)
+        return _pick(point[-1], (Cast(word, U32), Cast(high, U32)))
+
+    return Indexed(value)
+
+
+random_unwrap: Primitive[Array] = define(
+    "random_unwrap",
+    doc="The words u32[..., 2] of typed keys.",
+    type=_unwrap_type,
+    numpy=lambda keys: words_of_keys(keys).copy(),
+    batch=lambda size, batched, args: random_unwrap(*args),
+    loops=_unwrap_loops,
+    exact=True,
+    dtypes="int",
 )
 
 

@@ -71,6 +71,8 @@ def _saturate(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def _convert_type(x: ArrayType, *, dtype: np.dtype) -> ArrayType:
     if dtype not in dt.all_dtypes:
         raise TypeMismatch(f"convert: {dtype!r} is not a supported dtype")
+    if x.dtype == dt.key:
+        raise TypeMismatch(f"convert: typed random keys, {x}, are no numbers; take their key_data")
     return x.with_dtype(dtype)
 
 

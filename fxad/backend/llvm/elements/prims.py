@@ -34,6 +34,7 @@ Code = Callable[..., Value]
 def apply(name: str, args: Sequence[Value], source: np.dtype, target: np.dtype) -> Value:
     """One scalar function; raises NotImplementedError where it has no meaning for the dtype."""
     function = meaning(name, source)
+    source = dtypes.uint64 if source == dtypes.key else source
     if name in OF_DTYPES:
         return OF_DTYPES[name](args, source, target)
     kind = dtypes.kind_of(source)
