@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
     from fxad.api.tune import tune
     from fxad.debug import pure_callback
+    from fxad.numpy.dynamic_slices import ds
 
 # What not every program uses is loaded when it is first asked for.
 if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
@@ -112,6 +113,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "checkpoint_policies": "fxad.api.checkpoint",
             "closure_convert": "fxad.api.closures",
             "custom_gradient": "fxad.api.closures",
+            "ds": "fxad.numpy.dynamic_slices",
             "estimate_error": "fxad.api.error_estimate",
             "eval_shape": "fxad.api.derived",
             "explain": "fxad.api.explain",
@@ -182,6 +184,7 @@ __all__ = [
     "device_put",
     "devices",
     "disable_jit",
+    "ds",
     "dtypes",
     "enable_x64",
     "ensure_compile_time_eval",

@@ -172,7 +172,6 @@ _UNWRITTEN = "not written"
 ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.(smap|distributed.*|make_array_from_.*|Shard|auto_pcast)", _DEVICES),
     (r"jax\.(Ref|ref|ref\..*|new_ref|empty_ref|free_ref|freeze)", _REFS),
-    (r"jax\.ds", "`lax.dynamic_slice_in_dim(x, start, size)` reads from a traced start"),
     (r"jax\.(ffi.*|lib|export.*|print_environment_info|memory)", _XLA),
     (r"jax\.experimental\.(shard.*|mesh_utils.*|layout.*|custom_partitioning.*)", _DEVICES),
     (r"jax\.experimental\.(compute_on|control_deps|serialize_exec|xla|buffer|comp|mos).*", _XLA),

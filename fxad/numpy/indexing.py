@@ -27,13 +27,16 @@ from fxad.core.record import replace, valued
 from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
+from fxad.ir.rewrite import literal
 from fxad.numpy.core import (
     asarray,
+    cast,
     known_values,
     result_shape,
     spread_to,
     value_of,
 )
+from fxad.numpy.dynamic_slices import Slice, check_fits, without_slice
 from fxad.trace.array import Array, Concrete, as_numpy
 from fxad.trace.tracer import Tracer, staging, type_of
 
@@ -41,13 +44,17 @@ __all__ = [
     "READS",
     "WRITES",
     "Plan",
+    "axis_of",
     "chosen_mode",
     "getitem",
     "index_array",
     "masks_as_axes",
     "plain_items",
     "planned",
+    "strided_places",
     "window_axes",
+    "window_of",
+    "window_start",
 ]  # fmt: skip
 
 
@@ -131,7 +138,7 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
         if isinstance(item, bool | np.bool_):
             item = np.asarray(item)
         if _is_mask(item):
-            _check_mask(item, type_, _axis_of(items, at, type_.ndim))
+            _check_mask(item, type_, axis_of(items, at, type_.ndim))
             flat += _mask_positions(item)
         else:
             flat.append(item)
@@ -153,7 +160,7 @@ def _expanded(type_: ArrayType, items: tuple) -> list[Any]:
     return [*flat[:at], *fill, *flat[at + 1 :]]
 
 
-def _axis_of(items: Sequence[Any], at: int, ndim: int) -> int:
+def axis_of(items: Sequence[Any], at: int, ndim: int) -> int:
     """The first axis that an index item stands for."""
     if any(item is Ellipsis for item in items[:at]):
         return ndim - _consumed(items[at:])
@@ -290,7 +297,12 @@ def getitem(
     """x[index]; Python integers out of range are an error where `strict`. `wrap`: see `planned`."""
     if wrap and type(x) is Concrete and (found := _from_memory(x, index)) is not None:
         return found
-    value, index = masks_as_axes(value_of(x), index)
+    value = value_of(x)
+    if (sliced := without_slice(index)) is not None:
+        at, item, rest = sliced
+        axis = axis_of(rest, at, value.ndim)
+        return getitem(window_of(value, axis, item, mode, fill), rest, mode, fill, strict, wrap)
+    value, index = masks_as_axes(value, index)
     plan = planned(value.type, index, strict, wrap)
     cut = _basic(value, plan)
     if not plan.arrays:
@@ -306,6 +318,39 @@ def getitem(
         )
     gathered = OPS["gather"](cut, *indices, axes=axes, batch=0, mode=mode, fill=fill, unique=False)
     return _to_layout(gathered, plan, axes, value.ndim)
+
+
+def window_of(value: Array, axis: int, item: Slice, mode: str, fill: Any) -> Array:
+    """The elements that a Slice names on an axis."""
+    check_fits(item, axis, value.shape[axis])
+    if item.stride != 1 or mode != "clamp":
+        places = strided_places(item, value.shape[axis])
+        return getitem(value, (slice(None),) * axis + (places,), mode, fill, False, False)
+    sizes = (*value.shape[:axis], item.size, *value.shape[axis + 1 :])
+    return OPS["dynamic_slice"](value, *window_start(value, axis, item), sizes=sizes)
+
+
+def window_start(value: Array, axis: int, item: Slice) -> list[Any]:
+    """Where the window of a Slice starts, on each axis."""
+    start = _start(item, value.shape[axis])
+    return [start if a == axis else literal(0, dt.int32) for a in range(value.ndim)]
+
+
+def strided_places(item: Slice, length: int) -> Any:
+    """The places on an axis of a length that a Slice names."""
+    start = _start(item, length)
+    count = np.arange(item.size, dtype=type_of(start).dtype) * item.stride
+    return OPS["add"](spread_to(start, (item.size,)), count)
+
+
+def _start(item: Slice, length: int) -> Any:
+    start = item.start
+    if isinstance(start, int) and not isinstance(start, bool):
+        start = np.asarray(start, dt.index_dtype(max(length, abs(start))))
+    index = index_array(start, length)
+    if index.ndim:
+        raise TypeMismatch(f"ds: start must be one integer, not {index.type}")
+    return cast(index, dt.index_dtype(length))
 
 
 _SINGLE = frozenset((int, type(None), type(Ellipsis)))
@@ -362,7 +407,7 @@ def masks_as_axes(value: Array, index: Any) -> tuple[Array, Any]:
         mask = items[at]
         if not _is_mask(mask) or np.ndim(mask):
             continue
-        axis = _axis_of(items, at, value.ndim)
+        axis = axis_of(items, at, value.ndim)
         value = OPS["reshape"](value, shape=(*value.shape[:axis], 1, *value.shape[axis:]))
         what, hint = "indexing with a boolean mask", "use fxad.numpy.where"
         count = int(known_values(mask, what, hint, TracedIndexError))
