@@ -43,10 +43,17 @@ from fxad.transform.jvp import Forward, jvp_eval
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """Result of fun(*primals) and the map from its cotangents back to the arguments'.
+    """The result of fun(*primals), and the map from its cotangents back to the arguments'.
 
     Returns (out, pullback), or (out, pullback, aux) with has_aux. `pullback(ct)` takes a pytree
-    like `out` and returns a tuple of cotangents, one per argument.
+    like `out` and returns a tuple of cotangents, one per argument: the vector-Jacobian product. One
+    forward pass serves any number of pullbacks.
+
+    >>> y, pullback = fxad.vjp(lambda a, b: a * b, 3.0, jnp.array([1.0, 2.0]))
+    >>> y
+    Array([3., 6.], dtype=float32)
+    >>> pullback(jnp.ones(2))
+    (Array(3., dtype=float32), Array([3., 3.], dtype=float32))
     """
     leaves, tree = flatten_args((primals, {}), f"vjp({name_of(fun)})")
     flat = FlatFunction(fun, tree, has_aux)
@@ -63,11 +70,19 @@ def value_and_grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """A function returning (value, gradient with respect to the chosen arguments).
+    """A function that returns (value, gradient): what a training step needs, for one forward pass.
 
-    The function must return one scalar (with has_aux: (scalar, aux)). Gradients have the
-    arguments' structure, shapes and dtypes; integer leaves raise TypeError naming the leaf unless
-    allow_int, which gives arrays of `float0` for them.
+    The function must return one scalar (with has_aux: (scalar, aux), and ((scalar, aux), gradient)
+    comes back). Gradients have the arguments' structure, shapes and dtypes; integer leaves raise
+    TypeError naming the leaf unless allow_int, which gives arrays of `float0` for them.
+
+    >>> loss = lambda w, x, y: jnp.mean((x * w - y) ** 2)
+    >>> x, y = jnp.array([1.0, 2.0]), jnp.array([2.0, 4.0])
+    >>> fxad.value_and_grad(loss)(1.0, x, y)
+    (Array(2.5, dtype=float32), Array(-5., dtype=float32))
+    >>> value, (dw, dx) = fxad.value_and_grad(loss, argnums=(0, 1))(1.0, x, y)
+    >>> dx
+    Array([-1., -2.], dtype=float32)
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     name = name_of(fun)
@@ -116,7 +131,20 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """A function returning the gradient; with has_aux (gradient, aux). See `value_and_grad`."""
+    """A function that returns the gradient of `fun`, a function with one scalar result.
+
+    The gradient has the structure, shapes and dtypes of the argument. argnums: which argument, or a
+    sequence of them for a tuple of gradients. has_aux: `fun` returns (scalar, aux), and the new
+    function (gradient, aux). `value_and_grad` gives the scalar too, and says what is raised.
+
+    >>> fxad.grad(lambda x: x**3)(2.0)
+    Array(12., dtype=float32)
+    >>> loss = lambda params, x: jnp.sum(params["w"] * x) + params["b"]
+    >>> fxad.grad(loss)({"w": jnp.ones(2), "b": 0.0}, jnp.array([3.0, 4.0]))
+    {'b': Array(1., dtype=float32), 'w': Array([3., 4.], dtype=float32)}
+    >>> fxad.grad(fxad.grad(lambda x: x**3))(2.0)  # the gradient of the gradient
+    Array(12., dtype=float32)
+    """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(fun)
@@ -186,7 +214,18 @@ def jvp(
     tangents: Sequence[Any],
     has_aux: bool = False,
 ) -> Any:
-    """(fun(*primals), its directional derivative along tangents[, aux])."""
+    """The result of fun(*primals), and its derivative along the direction `tangents`.
+
+    tangents: a sequence like primals, with the same structure, shapes and dtypes. Forward mode
+    computes both in one pass and keeps nothing, so it suits functions of few inputs. With has_aux
+    (result, derivative, aux).
+
+    >>> fxad.jvp(lambda x: x**2, (3.0,), (1.0,))
+    (Array(9., dtype=float32), Array(6., dtype=float32))
+    >>> y, dy = fxad.jvp(jnp.multiply, (2.0, 5.0), (1.0, 0.0))  # along the first argument
+    >>> dy
+    Array(5., dtype=float32)
+    """
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         raise TypeMismatch("jvp: primals and tangents must be tuples, one entry per argument")
     name = name_of(fun)
@@ -223,9 +262,14 @@ def _push_forward(flat: FlatFunction, primals: list, tangents: list, name: str):
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """fun(*primals) and the linear map of tangents there, ready to be applied many times.
+    """The result of fun(*primals), and the linear map of tangents there.
 
-    Returns (out, push), or (out, push, aux) with has_aux.
+    Returns (out, push), or (out, push, aux) with has_aux. `push(*tangents)` is what `jvp` gives,
+    but the function itself is computed only once, however many tangents follow.
+
+    >>> y, push = fxad.linearize(jnp.square, 3.0)
+    >>> push(1.0), push(10.0)
+    (Array(6., dtype=float32), Array(60., dtype=float32))
     """
     leaves, tree = flatten_args((primals, {}), f"linearize({name_of(fun)})")
     flat = FlatFunction(fun, tree, has_aux)
@@ -236,10 +280,17 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 
 def linear_transpose(fun: Callable[..., Any], *examples: Any) -> Pullback:
-    """The transpose of a linear function; `examples` (arrays, or anything with shape and dtype)
-    give the types of its arguments. Integers go to integers, floats to floats.
+    """The transpose of a linear function: for a product with a matrix, that with its transpose.
+
+    examples: arrays, or anything with shape and dtype, that give the types of the arguments; their
+    values are not looked at. The transpose returns a tuple, one item per argument. Integers go to
+    integers, floats to floats.
 
     Raises TypeMismatch if an integer argument meets a result that is none, or the reverse.
+
+    >>> total = fxad.linear_transpose(jnp.sum, jnp.zeros(3))  # a sum is transposed to a broadcast
+    >>> total(2.0)
+    (Array([2., 2., 2.], dtype=float32),)
     """
     name = name_of(fun)
     leaves, tree = pytree.flatten((examples, {}))

@@ -28,8 +28,17 @@ def closure_convert(
     """(converted, captured) with converted(*args, *captured) = fun(*args).
 
     The function is traced once for arguments like `examples` (pytrees of arrays). `captured` holds
-    the traced values that it captured; constants stay inside. For rules of custom_jvp and
-    custom_vjp that take functions.
+    the traced values that it captured; constants stay inside. Rules of custom_jvp and custom_vjp
+    that are given functions need this: a derivative by what a function captured is only found if it
+    is an argument.
+
+    >>> def scaled(x):
+    ...     double, captured = fxad.closure_convert(lambda y: x * y, 1.0)
+    ...     print(len(captured), "captured")
+    ...     return double(5.0, *captured)
+    >>> fxad.grad(scaled)(2.0)
+    1 captured
+    Array(5., dtype=float32)
     """
     leaves, tree = flatten_args((examples, {}), f"closure_convert({name_of(fun)})")
     flat = FlatFunction(fun, tree)
@@ -103,12 +112,16 @@ def _both(first: pytree.TreeDef, second: pytree.TreeDef) -> pytree.TreeDef:
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that returns (result, rule) as one that returns the result, differentiated in
-    reverse by rule(cotangent) -> cotangents of the arguments (one, or a tuple).
+    """A function with its own reverse rule, written in one piece.
 
-    @custom_gradient
-    def f(x):
-        return x**2, lambda ct: 3 * ct * x
+    `fun` returns (result, rule), with rule(cotangent) -> cotangents of the arguments (one, or a
+    tuple). The new function returns the result alone.
+
+    >>> @fxad.custom_gradient
+    ... def square(x):
+    ...     return x**2, lambda ct: 100 * ct * x
+    >>> fxad.grad(square)(3.0)
+    Array(300., dtype=float32)
     """
 
     @custom_vjp

@@ -21,7 +21,19 @@ from fxad.transform.context import differentiable
 
 
 class SymbolicZero:
-    """A tangent that is zero because nothing it belongs to is differentiated: no array exists."""
+    """A tangent that is zero because nothing it belongs to is differentiated: no array exists.
+
+    Rules get one instead of an array of zeros if they ask for it:
+
+    >>> f = fxad.custom_jvp(lambda x, y: x * y)
+    >>> def rule(primals, tangents):
+    ...     print([type(t).__name__ for t in tangents])
+    ...     return f(*primals), tangents[0] * primals[1]
+    >>> _ = f.defjvp(rule, symbolic_zeros=True)
+    >>> fxad.jvp(lambda x: f(x, 4.0), (2.0,), (1.0,))
+    ['Array', 'SymbolicZero']
+    (Array(8., dtype=float32), Array(4., dtype=float32))
+    """
 
     __slots__ = ("type",)
 
@@ -46,8 +58,22 @@ class SymbolicZero:
 
 @record
 class Perturbed:
-    """An argument of a custom_vjp's fwd with symbolic zeros: whether it is differentiated. A leaf
-    of pytrees."""
+    """A value, and whether it is differentiated: what a custom_vjp's fwd is given for a leaf.
+
+    With symbolic_zeros alone. It is a leaf of pytrees. A rule can leave out work for what nobody
+    asked for:
+
+    >>> @fxad.custom_vjp
+    ... def scale(a, x):
+    ...     return a * x
+    >>> def fwd(a, x):
+    ...     print("wants a:", a.perturbed, " wants x:", x.perturbed)
+    ...     return a.value * x.value, (a.value, x.value)
+    >>> scale.defvjp(fwd, lambda saved, ct: (ct * saved[1], ct * saved[0]), symbolic_zeros=True)
+    >>> fxad.grad(scale)(2.0, 5.0)
+    wants a: True  wants x: False
+    Array(5., dtype=float32)
+    """
 
     value: Any
     perturbed: bool

@@ -37,6 +37,13 @@ class custom_vjp(Custom):
 
     Forward mode differentiates the function itself, or uses a rule like custom_jvp's if
     `f.defjvp(rule)` gives one too.
+
+    >>> @fxad.custom_vjp
+    ... def clipped(x):  # the identity, with gradients limited to [-1, 1]
+    ...     return x
+    >>> clipped.defvjp(lambda x: (x, None), lambda _, ct: (jnp.clip(ct, -1, 1),))
+    >>> fxad.grad(lambda x: 10 * clipped(x))(3.0)
+    Array(1., dtype=float32)
     """
 
     kind = "custom_vjp"

@@ -372,6 +372,19 @@ def jit(
     inline, keep_unused and compiler_options are accepted and change nothing; device and backend may
     name the CPU, and for anything else BadArgument says what there is (`on` for NVIDIA GPUs);
     in_shardings and out_shardings are checked to be places (`fxad.sharding`).
+
+    >>> @fxad.jit
+    ... def normalize(x):
+    ...     print("tracing", x)
+    ...     return x / jnp.sum(x)
+    >>> normalize(jnp.array([1.0, 3.0]))
+    tracing Traced<f32[2]>
+    Array([0.25, 0.75], dtype=float32)
+    >>> normalize(jnp.array([2.0, 2.0]))  # same shape and dtype: the code is there
+    Array([0.5, 0.5], dtype=float32)
+    >>> power = fxad.jit(lambda x, n: x**n, static_argnames="n")
+    >>> power(2.0, n=5)
+    Array(32., dtype=float32)
     """
     if unknown := sorted(set(ported) - _IGNORED - _DEVICES - _PLACES):
         raise TypeError(f"jit() got an unexpected keyword argument {unknown[0]!r}")

@@ -29,13 +29,24 @@ def vmap(
     axis_name: Hashable | None = None,
     axis_size: int | None = None,
 ) -> Callable[..., Any]:
-    """Map a function over an axis of its arguments, all examples at once.
+    """A function of one example as a function of a batch, computed for all examples at once.
 
-    in_axes: an int, None (shared by all examples; such arguments need not be arrays, and Python's
-    numbers stay what they are), or a pytree
-    prefix of the arguments with those as leaves; keyword arguments are mapped over axis 0.
-    out_axes: likewise for the results. axis_size is needed only if every in_axes is None. Under
-    its axis_name lanes can talk to each other: fxad.lax.psum and the like.
+    in_axes: which axis of every argument holds the examples. An int for all, or a tuple with one
+    entry per argument: an int, None for an argument that all examples share (it need not be an
+    array, and Python's numbers stay what they are), or a pytree prefix of the argument with those
+    as leaves. Keyword arguments are mapped over axis 0. out_axes: likewise, where the results have
+    it. axis_size: the number of examples, needed only if every in_axes is None. axis_name: a name
+    by which examples talk to each other, through fxad.lax.psum and the like.
+
+    >>> x = jnp.arange(6.0).reshape(3, 2)
+    >>> fxad.vmap(lambda row, w: row @ w, in_axes=(0, None))(x, jnp.array([1.0, 10.0]))
+    Array([10., 32., 54.], dtype=float32)
+    >>> fxad.vmap(fxad.grad(lambda w, x: jnp.sum(w * x) ** 2), in_axes=(None, 0))(jnp.ones(2), x)
+    Array([[ 0.,  2.],
+           [20., 30.],
+           [72., 90.]], dtype=float32)
+    >>> fxad.vmap(lambda x: x - fxad.lax.pmean(x, "batch"), axis_name="batch")(jnp.arange(3.0))
+    Array([-1.,  0.,  1.], dtype=float32)
     """
     name = name_of(fun)
     if not (in_axes is None or isinstance(in_axes, int | tuple | list)):
