@@ -23,7 +23,8 @@ from fxad.core.dtypes import (
 )
 from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import entry_of, promote
-from fxad.numpy.data_types import finfo, iinfo, issubdtype
+from fxad.numpy.data_types import finfo, iinfo
+from fxad.numpy.data_types import issubdtype as _issubdtype
 from fxad.trace.convert import shaped
 
 TypePromotionError = TypeMismatch
@@ -34,6 +35,11 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dty
     """The dtype that arrays made of this one have: 64-bit ones narrow, unless x64 is on. None is
     the default float."""
     return default_float() if dtype is None else narrow(dtype)
+
+
+def issubdtype(a: Any, b: Any) -> bool:
+    """Whether a dtype is of a kind, or of one below it (`fxad.numpy.issubdtype`)."""
+    return _issubdtype(a, b)
 
 
 def itemsize_bits(dtype: Any) -> int:
