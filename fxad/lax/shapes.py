@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fxad.api.indices import check_indices, reaching
+from fxad.api.indices import check_indices
 from fxad.core import dtypes as dt
-from fxad.core.errors import IndexOutOfRange, ShapeError, TypeMismatch
-from fxad.core.promotion import is_python_scalar
+from fxad.core.errors import IndexOutOfRange, ShapeError
 from fxad.ir.program import OPS
-from fxad.ir.rewrite import literal
 from fxad.numpy.core import (
     axes_tuple,
     axis_index,
@@ -29,6 +27,7 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.creation import iota as _iota
+from fxad.numpy.dynamic_slices import start_index
 from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
@@ -291,21 +290,7 @@ def _starts(
         if flags[axis]:
             check_indices(name, start, value.shape[axis], axis, window=window)
     each = zip(starts, value.shape, flags, strict=True)
-    return [_start(name, start, size, flag) for start, size, flag in each]
-
-
-def _start(name: str, start: Any, size: int, from_end: bool) -> Any:
-    if is_python_scalar(start):
-        number = start.__index__()
-        number = number + size if number < 0 and from_end else number
-        return literal(min(max(number, -1), size), dt.index_dtype(size))
-    index = value_of(start, name)
-    if index.shape or not dt.is_integer(index.dtype):
-        raise TypeMismatch(f"{name}: a start index must be one integer, not {index.type}")
-    if not dt.is_signed(index.dtype) or not from_end:
-        return index
-    index = reaching(index, size)
-    return OPS["select"](OPS["lt"](index, 0), OPS["add"](index, size), index)
+    return [start_index(name, start, size, flag) for start, size, flag in each]
 
 
 def dynamic_slice_in_dim(

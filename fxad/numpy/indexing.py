@@ -27,16 +27,14 @@ from fxad.core.record import replace, valued
 from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.ir.rewrite import literal
 from fxad.numpy.core import (
     asarray,
-    cast,
     known_values,
     result_shape,
     spread_to,
     value_of,
 )
-from fxad.numpy.dynamic_slices import Slice, check_fits, without_slice
+from fxad.numpy.dynamic_slices import Window, without_slice
 from fxad.trace.array import Array, Concrete, as_numpy
 from fxad.trace.tracer import Tracer, staging, type_of
 
@@ -51,10 +49,7 @@ __all__ = [
     "masks_as_axes",
     "plain_items",
     "planned",
-    "strided_places",
     "window_axes",
-    "window_of",
-    "window_start",
 ]  # fmt: skip
 
 
@@ -297,12 +292,11 @@ def getitem(
     """x[index]; Python integers out of range are an error where `strict`. `wrap`: see `planned`."""
     if wrap and type(x) is Concrete and (found := _from_memory(x, index)) is not None:
         return found
-    value = value_of(x)
+    value, index = masks_as_axes(value_of(x), index)
     if (sliced := without_slice(index)) is not None:
         at, item, rest = sliced
-        axis = axis_of(rest, at, value.ndim)
-        return getitem(window_of(value, axis, item, mode, fill), rest, mode, fill, strict, wrap)
-    value, index = masks_as_axes(value, index)
+        window = Window(value, axis_of(rest, at, value.ndim), item, strict, wrap)
+        return getitem(window.read(mode, fill), rest, mode, fill, strict, wrap)
     plan = planned(value.type, index, strict, wrap)
     cut = _basic(value, plan)
     if not plan.arrays:
@@ -318,39 +312,6 @@ def getitem(
         )
     gathered = OPS["gather"](cut, *indices, axes=axes, batch=0, mode=mode, fill=fill, unique=False)
     return _to_layout(gathered, plan, axes, value.ndim)
-
-
-def window_of(value: Array, axis: int, item: Slice, mode: str, fill: Any) -> Array:
-    """The elements that a Slice names on an axis."""
-    check_fits(item, axis, value.shape[axis])
-    if item.stride != 1 or mode != "clamp":
-        places = strided_places(item, value.shape[axis])
-        return getitem(value, (slice(None),) * axis + (places,), mode, fill, False, False)
-    sizes = (*value.shape[:axis], item.size, *value.shape[axis + 1 :])
-    return OPS["dynamic_slice"](value, *window_start(value, axis, item), sizes=sizes)
-
-
-def window_start(value: Array, axis: int, item: Slice) -> list[Any]:
-    """Where the window of a Slice starts, on each axis."""
-    start = _start(item, value.shape[axis])
-    return [start if a == axis else literal(0, dt.int32) for a in range(value.ndim)]
-
-
-def strided_places(item: Slice, length: int) -> Any:
-    """The places on an axis of a length that a Slice names."""
-    start = _start(item, length)
-    count = np.arange(item.size, dtype=type_of(start).dtype) * item.stride
-    return OPS["add"](spread_to(start, (item.size,)), count)
-
-
-def _start(item: Slice, length: int) -> Any:
-    start = item.start
-    if isinstance(start, int) and not isinstance(start, bool):
-        start = np.asarray(start, dt.index_dtype(max(length, abs(start))))
-    index = index_array(start, length)
-    if index.ndim:
-        raise TypeMismatch(f"ds: start must be one integer, not {index.type}")
-    return cast(index, dt.index_dtype(length))
 
 
 _SINGLE = frozenset((int, type(None), type(Ellipsis)))

@@ -19,7 +19,7 @@ from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.numpy.core import asarray, cast, full_of, known_values, result_shape, spread_to, value_of
 from fxad.numpy.division import power
-from fxad.numpy.dynamic_slices import Slice, without_slice
+from fxad.numpy.dynamic_slices import Window, without_slice
 from fxad.numpy.elementwise import divide
 from fxad.numpy.indexing import (
     READS,
@@ -31,10 +31,7 @@ from fxad.numpy.indexing import (
     masks_as_axes,
     plain_items,
     planned,
-    strided_places,
     window_axes,
-    window_of,
-    window_start,
 )
 from fxad.ops.arrays.indexing import AT
 from fxad.trace import tracer
@@ -164,18 +161,12 @@ def setitem(
         found = _in_memory(value, index, values, monoid)
         if found is not None:
             return found
+    update = update_for(values, value.dtype)
     hints: dict[str, Any] = {
         "unique_indices": unique_indices,
         "mode": mode,
         "wrap_negative_indices": wrap_negative_indices,
     }
-    if (sliced := without_slice(index)) is not None:
-        at, item, rest = sliced
-        axis = axis_of(rest, at, value.ndim)
-        window = window_of(value, axis, item, "clamp", None)
-        changed = setitem(window, rest, values, monoid, **hints)
-        return _with_window(value, axis, item, window, changed, how)
-    update = update_for(values, value.dtype)
     if value.dtype == dt.bool_ and monoid != "set":  # or, and: the larger, the smaller byte
         bytes_, with_ = (cast(v, dt.uint8) for v in (value, update))
         monoid = "max" if monoid in ("add", "max") else "min"
@@ -187,26 +178,15 @@ def setitem(
     if value.shape != whole:
         changed = setitem(value, index, values, monoid, **hints)
         return OPS["reshape"](changed, shape=whole)
+    if (sliced := without_slice(index)) is not None:
+        at, item, rest = sliced
+        axis = axis_of(rest, at, value.ndim)
+        window = Window(value, axis, item, mode is None, wrap_negative_indices)
+        return window.replaced(setitem(window.read("clamp"), rest, values, monoid, **hints), how)
     plan = planned(value.type, index, mode is None, wrap_negative_indices)
     if not plan.arrays:
         return _set_basic(value, plan, update, monoid)
     return _set_planned(value, plan, update, monoid, unique_indices, how)
-
-
-def _with_window(
-    value: Array, axis: int, item: Slice, window: Array, changed: Array, how: str
-) -> Array:
-    """The array with the window of a Slice changed; what sticks out is dropped, unless clamped."""
-    if item.stride != 1:
-        places = strided_places(item, value.shape[axis])
-        index, mode = (slice(None),) * axis + (places,), "clip" if how == "clamp" else "drop"
-        return setitem(value, index, changed, "set", mode=mode, wrap_negative_indices=False)
-    starts = window_start(value, axis, item)
-    if how != "clamp":
-        last = value.shape[axis] - item.size
-        fits = OPS["and"](OPS["ge"](starts[axis], 0), OPS["le"](starts[axis], last))
-        changed = OPS["select"](spread_to(fits, changed.shape), changed, window)
-    return OPS["dynamic_update"](value, changed, *starts)
 
 
 def _set_planned(

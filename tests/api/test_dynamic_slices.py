@@ -10,7 +10,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import ds
-from fxad.errors import BadArgument, ShapeError, TracedIndexError, TypeMismatch
+from fxad.errors import BadArgument, NumericsError, ShapeError, TracedIndexError, TypeMismatch
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 
@@ -32,6 +32,11 @@ USES: dict[str, Any] = {
     "set outside": lambda ds, jnp, x, i: x.at[ds(i + 1, 2)].set(0.0),
     "set a stride outside": lambda ds, jnp, x, i: x.at[:, :, ds(i + 2, 2, 2)].set(0.0),
     "apply": lambda ds, jnp, x, i: x.at[ds(i, 2)].apply(jnp.sin),
+    "fill": lambda ds, jnp, x, i: x.at[:, :, ds(i + 3, 2)].get(mode="fill", fill_value=-1.0),
+    "fill a stride": lambda ds, jnp, x, i: x.at[:, ds(i, 3, 2)].get(mode="fill", fill_value=-1.0),
+    "clip": lambda ds, jnp, x, i: x.at[ds(i + 1, 2)].add(1.0, mode="clip"),
+    "a stride far outside": lambda ds, jnp, x, i: x.at[:, :, ds(i - 20, 3, 2)].set(0.0),
+    "beside a list of bools": lambda ds, jnp, x, i: x[np.array([True, False, True]), ds(i, 2)],
     "only a size": lambda ds, jnp, x, i: x[ds(2), ds(None)],
 }
 
@@ -59,6 +64,23 @@ def test_like_slices() -> None:
         np.testing.assert_array_equal(write(X, i), wanted)
 
 
+def test_places_outside_are_an_error_where_indices_are_checked() -> None:
+    x = jnp.asarray(X)
+    for use in (lambda i: x[ds(i, 2)], lambda i: x.at[ds(i, 2, 2)].set(0.0)):
+        with fxad.debug.indices():
+            use(jnp.asarray(0))
+            with pytest.raises(NumericsError, match="index 2 is out of range for axis 0"):
+                use(jnp.asarray(2))
+
+
+def test_a_negative_start_that_does_not_wrap() -> None:
+    x = jnp.arange(10.0)
+    kept = x.at[ds(-2, 2)].set(0.0, wrap_negative_indices=False)
+    np.testing.assert_array_equal(kept, x)
+    found = x.at[ds(-2, 2)].get(wrap_negative_indices=False)
+    np.testing.assert_array_equal(found, [0.0, 1.0])
+
+
 def test_the_gradient_is_of_the_window() -> None:
     slope = fxad.grad(lambda x, i: jnp.sum(x[:, ds(i, 2)] ** 2))
     wanted = np.zeros_like(X)
@@ -73,10 +95,11 @@ def test_the_gradient_is_of_the_window() -> None:
 @pytest.mark.parametrize(
     ("use", "error", "text"),
     [
-        (lambda x: x[ds(0, 9)], ShapeError, "9.*axis 0, which has length 3"),
+        (lambda x: x[ds(0, 9)], ShapeError, "9.*axis 0 of f32.3,4,5"),
         (lambda x: x[ds(0, -1)], BadArgument, "size -1"),
         (lambda x: x[ds(0, 2, 0)], BadArgument, "stride 0"),
         (lambda x: x[ds(0.5, 2)], TypeMismatch, "integer"),
+        (lambda x: fxad.lax.dynamic_slice(x, [0.5, 0, 0], [1, 1, 1]), TypeMismatch, "not 0.5"),
         (lambda x: x[ds(jnp.arange(2), 2)], TypeMismatch, "one integer"),
         (lambda x: fxad.jit(lambda n: x[ds(0, n)])(2), TracedIndexError, "only the start"),
     ],
