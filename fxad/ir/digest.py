@@ -32,8 +32,9 @@ def digest(program: Program, known: Container[str]) -> str | None:
 
 def _write_program(program: Program, parts: list[str], text: Callable[..., str]) -> None:
     """One line for each equation; what equations of equal layers have in common is written once."""
-    inputs, *rows, outputs = program.key()
-    _write((inputs, outputs), parts)
+    key: tuple[Any, ...] = program.key()
+    inputs, *rows, outputs = key
+    _write((inputs, outputs, len(rows)), parts)
     for eqn, (name, operands, params, types) in zip(program.eqns, rows, strict=True):
         places = [a if type(a) is int else text(a) for a in operands]  # of variables, or numbers
         parts.append(f"{name}{places}")
