@@ -4,39 +4,65 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
 
 from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Kernel, kernel_text
-from fxad.ir.program import Program, subprograms
+from fxad.ir.program import Eqn, Program, Symbol, param_key, subprograms
 
 
 def digest(program: Program, known: Container[str]) -> str | None:
     """A hash of what `Program.key` compares and of the user's lines, which kernels carry along.
 
-    None if the program holds something that has no meaning outside this process: a Python
-    function, or an op that is not among the `known` ones.
+    Left out are the functions that say how a call is differentiated or batched: compiled, it is
+    the program that it `runs`. None if the program holds something else that has no meaning outside
+    this process: a Python function, or an op that is not among the `known` ones.
     """
     parts: list[str] = []
     try:
-        _write_rows(program.key(), parts)
+        _write_program(program, parts, functools.cache(_text))
         _places(program, known, parts)
     except TypeError:
         return None
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 
-def _write_rows(key: tuple[Any, ...], parts: list[str]) -> None:
+def _write_program(program: Program, parts: list[str], text: Callable[..., str]) -> None:
     """One line for each equation; what equations of equal layers have in common is written once."""
-    inputs, *eqns, outputs = key
-    _write((inputs, outputs), parts)
-    text = functools.cache(_text)
-    for name, operands, params, types in eqns:
+    key: tuple[Any, ...] = program.key()
+    inputs, *rows, outputs = key
+    _write((inputs, outputs, len(rows)), parts)
+    for eqn, (name, operands, params, types) in zip(program.eqns, rows, strict=True):
         places = [a if type(a) is int else text(a) for a in operands]  # of variables, or numbers
-        parts += (f"{name}{places}", text(params), text(types))
+        parts.append(f"{name}{places}")
+        if any(subprograms(eqn)):
+            _write_params(eqn, parts, text)
+        else:
+            parts.append(text(params))
+        parts.append(text(types))
+
+
+def _write_params(eqn: Eqn, parts: list[str], text: Callable[..., str]) -> None:
+    """The parameters of an equation that holds programs."""
+    for name in sorted(eqn.params):
+        value = eqn.params[name]
+        if isinstance(value, Symbol) and eqn.op.runs not in (None, name):
+            continue
+        parts.append(name)
+        held = value if isinstance(value, tuple) else (value,)
+        if not any(isinstance(one, Program) for one in held):
+            _write(param_key(value), parts)
+            continue
+        parts.append("(")
+        for one in held:
+            if isinstance(one, Program):
+                _write_program(one, parts, text)
+            else:
+                _write(param_key(one), parts)
+        parts.append(")")
 
 
 def _text(value: tuple[object, ...]) -> str:

@@ -178,6 +178,7 @@ class Op:
         "name",
         "numpy",
         "onto",
+        "runs",
         "samples",
         "split",
         "transpose",
@@ -200,6 +201,7 @@ class Op:
     loops: LoopsRule | None
     numpy: NumpyRule
     onto: OntoRule | None
+    runs: str | None
     samples: SamplesRule | None
     split: SplitRule | None
     transpose: TransposeRule | Literal["inside"] | None

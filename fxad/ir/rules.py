@@ -213,6 +213,7 @@ class Rules(TypedDict, total=False):
     loops: LoopsRule | None
     numpy: NumpyRule
     onto: OntoRule | None
+    runs: str | None
     samples: SamplesRule | None
     split: SplitRule | None
     transpose: TransposeRule | Literal["inside"] | None

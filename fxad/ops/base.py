@@ -34,6 +34,9 @@ The rules of an op (`fxad.ir.rules` has their types)
     close(args, params)             for ops that hold programs: operands and parameters without
                                     captured values inside the programs (see `programs/captures.py`)
     dce(eqn, live)                  the equation without the results not marked live
+    runs                            for ops that call one program: the parameter that holds it. The
+                                    others say how to differentiate or batch, and are gone when
+                                    the call is inlined
     effects                         see Program and `fxad.ops.programs.control`
     decompose(*args, **params)      the same results by other ops, where there is no loop body
 

@@ -13,17 +13,6 @@ from fxad.trace.tracer import stage
 if TYPE_CHECKING:
     from fxad.ir.rules import Value
 
-# Op name -> the parameter that holds what it computes.
-_CALLS = {
-    "call": "program",
-    "checkpoint": "program",
-    "custom_jvp": "program",
-    "custom_vjp": "program",
-    "custom_vmap": "program",
-    "linear_call": "apply",
-    "linear_solve": "solve",
-}
-
 
 def inline(program: Program, parts: bool = False) -> Program:
     """Inline every call-like equation, inside loop bodies and branches too, and replace ops that
@@ -60,7 +49,7 @@ def _expand(
     changed = False
     for eqn in eqns:
         inputs = replaced(eqn.inputs, env)
-        held = eqn.params.get(_CALLS.get(eqn.op.name, ""))
+        held = eqn.params.get(eqn.op.runs or "")
         if eqn.op.decompose is not None and (parts or eqn.op.loops is None):
             held = _parts(eqn)
         if isinstance(held, Program) and not isinstance(held, Symbol):

@@ -203,6 +203,7 @@ def call_like(
         close=closing(["program"], 0),
         effects=subprogram_effects,
         loops=lambda types, **params: Structured(name),
+        runs="program",
         dtypes="",
     )
 

@@ -174,6 +174,7 @@ custom_jvp = define(
     close=_custom_close("rule"),
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("call"),
+    runs="program",
     dtypes="",
 )
 
@@ -296,6 +297,7 @@ custom_vjp = define(
     close=_custom_close("fwd", "bwd", "rule"),
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("call"),
+    runs="program",
     dtypes="",
 )
 
@@ -443,6 +445,7 @@ linear_call = define(
     batch=_linear_batch,
     close=_linear_close,
     loops=lambda types, **params: Structured("linear_call"),
+    runs="apply",
     dtypes="",
 )
 

@@ -140,5 +140,6 @@ custom_vmap = define(
     close=_close,
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("call"),
+    runs="program",
     dtypes="",
 )

@@ -168,5 +168,6 @@ linear_solve = define(
     close=closing(["matvec", "vecmat", "solve", "transposed"], 0, "count"),
     effects=subprogram_effects,
     loops=lambda types, **params: Structured("call"),
+    runs="solve",
     dtypes="",
 )

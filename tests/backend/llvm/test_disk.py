@@ -83,7 +83,33 @@ def sorted_and_gathered(x):
     return x[order], x.astype(jnp.complex64) * 2j, x.astype(jnp.float16).sum(), x > 0.5
 
 
+@fxad.custom_vjp
+def swish(x):
+    return x * fxad.nn.sigmoid(x)
+
+
+# The function itself in its own rule leaves a call, with its rules, in programs of gradients.
+swish.defvjp(
+    lambda x: (swish(x), x),
+    lambda x, d: (d * fxad.grad(lambda y: jnp.sum(y * fxad.nn.sigmoid(y)))(x),),
+)
+
+
+@fxad.custom_jvp
+def cubed(x):
+    return x**3
+
+
+cubed.defjvp(lambda primals, tangents: (cubed(*primals), 3 * primals[0] ** 2 * tangents[0]))
+
+
+def ruled(x):
+    return fxad.lax.scan(lambda c, v: (swish(c) + cubed(v), swish(v)), x[0], x)[1].sum()
+
+
 PROGRAMS = [
+    ("custom rules", fxad.grad(lambda x: swish(cubed(x)).sum()), (X,)),
+    ("custom rules in a scan", fxad.value_and_grad(ruled), (X,)),
     ("gradient", fxad.grad(mlp), (X.T.copy(), X)),
     ("scan", scanned, (X,)),
     ("scan gradient", fxad.grad(lambda x: scanned(x)[1].sum()), (X,)),
@@ -178,6 +204,10 @@ def test_digests_tell_apart_what_keys_do():
         lambda x, y: (fxad.checkpoint(jnp.sin)(x), x),
         lambda x, y: (fxad.checkpoint(jnp.cos)(x), x),
         lambda x, y: (jnp.sin(x), x),
+        lambda x, y: (swish(x), x),
+        lambda x, y: (cubed(x), x),
+        lambda x, y: (fxad.lax.map(swish, x), x),
+        lambda x, y: (fxad.lax.map(cubed, x), x),
     ]
     programs = [_nowhere(fxad.jit(function).lower(a, b).traced) for function in functions]
     again = [_nowhere(fxad.jit(function).lower(a, b).traced) for function in functions]
