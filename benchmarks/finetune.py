@@ -86,17 +86,24 @@ def ours(args: argparse.Namespace) -> Contender:
 
 
 def _random(spec: Any, quantize: str | None) -> Any:
-    """Arrays for the leaves of a spec: a block of random numbers repeated, which takes no memory
-    beside the result; matrices of blocks in few bits where asked for."""
+    """Arrays for the leaves of a spec: a block of random numbers repeated, some rows at a time;
+    matrices of blocks in few bits where asked for."""
     import fxad
-    from fxad_nn.quantized import quantized
+    from fxad_nn.arrays import from_rows
+    from fxad_nn.quantized import PART, quantized_by_rows
 
     block = np.random.default_rng(0).normal(0.0, 0.02, 1 << 16)
 
     def filled(path: Any, leaf: Any) -> Any:
-        made = fxad.numpy.asarray(np.resize(block.astype(leaf.dtype), leaf.shape))
-        inside = "blocks" in str(path[0]) and len(leaf.shape) == 2
-        return quantized(made, quantize) if quantize and inside else made
+        numbers = block.astype(leaf.dtype)
+
+        def made(start: int, stop: int) -> np.ndarray:
+            return np.resize(numbers, (stop - start, *leaf.shape[1:]))
+
+        if quantize and "blocks" in str(path[0]) and len(leaf.shape) == 2:
+            return quantized_by_rows(made, *leaf.shape, quantize)
+        step = max(PART * leaf.shape[0] // leaf.size, 1)
+        return from_rows(lambda start, stop: [made(start, stop)], leaf.shape[0], step)[0]
 
     return fxad.tree.map_with_path(filled, spec)
 
