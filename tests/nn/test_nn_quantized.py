@@ -313,6 +313,31 @@ def test_adapters_learn_what_they_learn_beside_dequantised_weights(dtype, rtol, 
             np.testing.assert_allclose(leaf, others[name], atol=2e-3, err_msg=name)
 
 
+@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_prompts_cost_no_product_of_the_head(config, tied):
+    """The loss and the adapters' gradients are those of the loss that computes every row."""
+    config = replace(config, tied=tied)
+    kept, _ = in_bits(made(config), config, "nf4")
+    params = add_lora(kept, config, 4, 8.0, ALL_LINEAR, fxad.random.key(3))
+    trained, frozen = fxad.tree.partition(params, trainable(params), is_leaf=is_quantized)
+    targets = np.where(np.arange(12) < 9, -1, TOKENS)
+    found = []
+    for skip in (True, False):
+
+        def loss(trained, skip=skip):
+            whole = fxad.tree.combine(trained, frozen)
+            batch = TOKENS, targets
+            return models.family(config).loss(whole, batch, config, skip_ignored=skip)
+
+        found.append(fxad.jit(fxad.value_and_grad(loss))(trained))
+    (value, slopes), (expected, wanted) = found
+    assert value == pytest.approx(expected, rel=1e-6)
+    others = dict(named_leaves(wanted))
+    for name, leaf in named_leaves(slopes):
+        np.testing.assert_allclose(leaf, others[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 def test_the_plan_of_a_step_holds_no_dequantised_weight(capsys):
     config = replace(LLAMA, hidden=640, dtype="bfloat16")
     kept, plain = in_bits(made(config), config, "nf4")
