@@ -5,11 +5,11 @@
     python -m benchmarks.finetune --quantize nf4 --memory-only
 
 LoRA of rank 16 beside every linear layer but the head, or all weights with `--full`; AdamW, no
-dropout, one row of tokens that are all answers. Weights are bfloat16; with `--full` ours are held
-in float32 with bfloat16 factors of products, the peers' run under autocast, so that small updates
-are not lost in either. `torch-f32` is the peer with float32 weights and products, which some
-processors are faster at. With `--quantize` our frozen matrices are in 4 or 8 bits and blocks are
-recomputed for their gradient, as `fxad_nn finetune --quantize` does.
+dropout, one row of tokens that are all answers (`--answers 0.25`: the last quarter). Weights are
+bfloat16; with `--full` ours are held in float32 with bfloat16 factors of products, the peers' run
+under autocast, so that small updates are not lost in either. `torch-f32` is the peer with float32
+weights and products, which some processors are faster at. With `--quantize` our frozen matrices are
+in 4 or 8 bits and blocks are recomputed for their gradient, as `fxad_nn finetune --quantize` does.
 
 Steps alternate in one process with the same number of threads. Peak memory and the first call's
 time are of each contender alone, in a fresh process.
@@ -86,17 +86,24 @@ def ours(args: argparse.Namespace) -> Contender:
 
 
 def _random(spec: Any, quantize: str | None) -> Any:
-    """Arrays for the leaves of a spec: a block of random numbers repeated, which takes no memory
-    beside the result; matrices of blocks in few bits where asked for."""
+    """Arrays for the leaves of a spec: a block of random numbers repeated, some rows at a time;
+    matrices of blocks in few bits where asked for."""
     import fxad
-    from fxad_nn.quantized import quantized
+    from fxad_nn.arrays import from_rows
+    from fxad_nn.quantized import PART, quantized_by_rows
 
     block = np.random.default_rng(0).normal(0.0, 0.02, 1 << 16)
 
     def filled(path: Any, leaf: Any) -> Any:
-        made = fxad.numpy.asarray(np.resize(block.astype(leaf.dtype), leaf.shape))
-        inside = "blocks" in str(path[0]) and len(leaf.shape) == 2
-        return quantized(made, quantize) if quantize and inside else made
+        numbers = block.astype(leaf.dtype)
+
+        def made(start: int, stop: int) -> np.ndarray:
+            return np.resize(numbers, (stop - start, *leaf.shape[1:]))
+
+        if quantize and "blocks" in str(path[0]) and len(leaf.shape) == 2:
+            return quantized_by_rows(made, *leaf.shape, quantize)
+        step = max(PART * leaf.shape[0] // leaf.size, 1)
+        return from_rows(lambda start, stop: [made(start, stop)], leaf.shape[0], step)[0]
 
     return fxad.tree.map_with_path(filled, spec)
 
@@ -104,8 +111,9 @@ def _random(spec: Any, quantize: str | None) -> Any:
 def _batch(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     vocabulary = MODELS[args.model].vocab
     rows = np.random.default_rng(0).integers(0, vocabulary, (args.batch, args.tokens + 1))
-    rows = rows.astype(np.int32)
-    return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+    tokens, targets = (np.array(part, np.int32) for part in (rows[:, :-1], rows[:, 1:]))
+    targets[:, : round(args.tokens * (1 - args.answers))] = -1
+    return tokens, targets
 
 
 def _started(run: Callable[[], float]) -> Contender:
@@ -134,7 +142,9 @@ def in_torch(
     def loss_of(tokens: Any, targets: Any) -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
             logits = model(input_ids=tokens).logits
-        return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        return functional.cross_entropy(
+            logits.float().flatten(0, 1), targets.flatten(), ignore_index=-1
+        )
 
     if compiled:
         loss_of = torch.compile(loss_of)
@@ -196,7 +206,7 @@ def rows(quick: bool, peers: Sequence[str]) -> list[harness.Row]:
     found = []
     for model, full in CASES:
         args = argparse.Namespace(model=model, full=full, quantize=None, batch=1, tokens=512)
-        args.rounds, args.memory_only = 3, False
+        args.rounds, args.memory_only, args.answers = 3, False, 1.0
         wanted = [name for name in CONTENDERS if name in peers]
         found += measured(["fxad", *wanted], args)
     return found
@@ -206,6 +216,7 @@ def memory_of(name: str, args: argparse.Namespace) -> dict[str, float]:
     """Peak resident memory, first call and fastest step of one contender in its own process."""
     command = [sys.executable, "-m", "benchmarks.finetune", "--alone", name, "--model", args.model]
     command += ["--batch", str(args.batch), "--tokens", str(args.tokens)]
+    command += ["--answers", str(args.answers)]
     command += ["--full"] if args.full else []
     command += ["--quantize", args.quantize] if args.quantize else []
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -228,6 +239,7 @@ def measured(names: Sequence[str], args: argparse.Namespace) -> list[harness.Row
     kind = "all weights" if args.full else f"LoRA {RANK}"
     kind += f" beside {args.quantize}" if args.quantize else ""
     what = f"{args.model} {kind} ({args.batch},{args.tokens})"
+    what += f" {args.answers:.0%} answers" if args.answers < 1 else ""
     memory = {name: memory_of(name, args) for name in names}
     if args.memory_only:
         return [{"what": what, "who": name} | memory[name] for name in names]
@@ -257,6 +269,7 @@ def main() -> None:
     parser.add_argument("--memory-only", action="store_true", help="each alone, once")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--answers", type=float, default=1.0, help="share of tokens with a target")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", default=None, help="write the table here")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)

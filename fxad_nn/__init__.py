@@ -17,7 +17,7 @@ subwords, byte_level, sentencepiece_file, tokenizer_config    tokenizers of publ
 chat_template, answers      from messages to ids, and which of them are answers
 template_process, template_worker    the process that renders a template, within limits
 token_file, shards, token_cache, data    from files to batches
-files, tensors, manifest, store, hf checkpoints, and directories of published models
+files, arrays, tensors, manifest, store, hf checkpoints, and directories of published models
 cache, sampling, generate           tokens one by one, with keys and values of earlier ones
 recipe, run, task, train            a training run: how it goes, whatever it works at
 pretraining, evaluate, flops        predicting texts

@@ -423,13 +423,15 @@ def loss(
     config: Config,
     segments: Any = None,
     penalties: Penalties = NONE,
+    skip_ignored: bool = False,
 ) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar,
     and with `router_losses` those of routers, over the positions that a target depends on.
 
-    segments: as in `features`. Where there is a `logit_cap`, or an adapter beside the head, all
-    logits are in memory. With penalties or rows beside the head, and no such adapter, some of them
-    are, and the head's product is computed twice.
+    segments: as in `features`. skip_ignored: the head's product beside a frozen table is computed
+    of positions that have a target alone. Where there is a `logit_cap`, or an adapter beside the
+    head, all logits are in memory. With penalties or rows beside the head, and no such adapter,
+    some of them are, and the head's product is computed twice.
     """
     tokens, targets = batch
     x, routed = _features(params, tokens, config, segments)
@@ -442,7 +444,12 @@ def loss(
         value = chunked_cross_entropy(logits_of, x, targets, penalties)
     else:
         value = fxad.nn.linear_cross_entropy(
-            x, p["weight"].astype(x.dtype), targets, ignore=IGNORE, dtype=config.products
+            x,
+            p["weight"].astype(x.dtype),
+            targets,
+            ignore=IGNORE,
+            dtype=config.products,
+            skip_ignored=skip_ignored,
         )
     if not config.router_losses:
         return value

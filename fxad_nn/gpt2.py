@@ -262,12 +262,14 @@ def loss(
     config: Config,
     segments: Any = None,
     penalties: Penalties = NONE,
+    skip_ignored: bool = False,
 ) -> Any:
     """The mean cross-entropy of (tokens, targets), both [batch, time] int, as a float32 scalar.
 
-    segments: as in `features`. Where an adapter stands beside the head all logits are in memory.
-    With penalties, or rows beside the head, some of them are, and the head's product is computed
-    twice.
+    segments: as in `features`. skip_ignored: the head's product beside a frozen table is computed
+    of positions that have a target alone. Where an adapter stands beside the head all logits are in
+    memory. With penalties, or rows beside the head, some of them are, and the head's product is
+    computed twice.
     """
     tokens, targets = batch
     x, p = features(params, tokens, config, segments), head_of(params, config.tied)
@@ -278,5 +280,10 @@ def loss(
         logits_of = partial(head, params, config=config)
         return chunked_cross_entropy(logits_of, x, targets, penalties)
     return fxad.nn.linear_cross_entropy(
-        x, p["weight"].astype(x.dtype), targets, ignore=IGNORE, dtype=config.products
+        x,
+        p["weight"].astype(x.dtype),
+        targets,
+        ignore=IGNORE,
+        dtype=config.products,
+        skip_ignored=skip_ignored,
     )

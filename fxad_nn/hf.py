@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from fxad.core.schema import Mismatch, anything, check, mapping, one_of, read, r
 from fxad.core.sizes import parse_bytes
 from fxad.errors import BadArgument
 from fxad_nn import models
+from fxad_nn.arrays import from_rows
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import FAMILIES, Family, family_of
 from fxad_nn.families.fields import IDS
 from fxad_nn.files import abandoned, replacing
 from fxad_nn.lora import ALL_LINEAR, targeted
 from fxad_nn.models import DTYPES
-from fxad_nn.quantized import KINDS, Quantized, is_quantized, quantized
+from fxad_nn.quantized import KINDS, PART, Quantized, is_quantized, quantized_by_rows
 from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
@@ -62,8 +64,9 @@ def read_model(
 
     Weights become `dtype`, or keep the one they are stored in where it is None. mapped: they
     borrow the memory of mapped files, and are not looked at for NaN. quantize: the format that
-    matrices of linear layers, but not the head's, are kept in. Raises CheckpointError naming the
-    file, and the field or tensor, that is missing, damaged or not supported.
+    matrices of linear layers, but not the head's, are kept in; some rows of them are read at a
+    time, mapped or not. Raises CheckpointError naming the file, and the field or tensor, that is
+    missing, damaged or not supported.
     """
     if quantize is not None and quantize not in KINDS:
         raise ConfigError(f"weights cannot be quantised to {quantize!r}; choose from {KINDS}")
@@ -148,13 +151,13 @@ def _read_params(
     for name, (leaf, parts, published) in wanted.items():
         tensor = stored_as[parts[0]]
         if quantize and name in packed:
-            found[name] = _quantised(tensor, leaf.dtype, maps, quantize)
+            found[name] = _quantised(tensor, leaf.dtype, quantize)
             continue
         if parts == [published] and tensor.path in maps and tensor.dtype == leaf.dtype:
             found[name] = jnp.asarray(tensor.within(maps[tensor.path]), copy=False)
             continue
         if parts == [published]:
-            found[name] = jnp.asarray(tensor.read(), leaf.dtype)
+            found[name] = _read(tensor, leaf.dtype)
             continue
         stacked = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
         for number, part in enumerate(parts):
@@ -166,10 +169,29 @@ def _read_params(
     return from_named(spec, found)
 
 
-def _quantised(tensor: Stored, dtype: str, maps: dict[Path, np.ndarray], format: str) -> Quantized:
-    """A matrix of a file in few bits; what was read of it is gone with the call."""
-    matrix = tensor.within(maps[tensor.path]) if maps else tensor.read()
-    return quantized(jnp.asarray(matrix, dtype, copy=False), format)
+LARGE = 1 << 26
+"""Bytes of a tensor from which on it is read in parts: a vocabulary's table is half a gigabyte."""
+
+
+def _read(tensor: Stored, dtype: str) -> Any:
+    """A tensor of a file in this dtype."""
+    if not tensor.shape or tensor.size <= LARGE:
+        return jnp.asarray(tensor.read(), dtype)
+    step = max(PART * tensor.shape[0] // math.prod(tensor.shape), 1)
+    read = _rows_of(tensor, dtype)
+    [whole] = from_rows(lambda start, stop: [read(start, stop)], tensor.shape[0], step)
+    return whole
+
+
+def _quantised(tensor: Stored, dtype: str, format: str) -> Quantized:
+    """A matrix of a file in few bits."""
+    rows, columns = tensor.shape
+    return quantized_by_rows(_rows_of(tensor, dtype), rows, columns, format)
+
+
+def _rows_of(tensor: Stored, dtype: str) -> Callable[[int, int], Any]:
+    """What reads some rows of a tensor, which are gone with their last reader."""
+    return lambda start, stop: jnp.asarray(tensor.read(start, stop), dtype, copy=False)
 
 
 def _matched(

@@ -70,10 +70,14 @@ def _low_rank(p: dict[str, Any], x: Any, products: str | None) -> Any:
     p["dropout"] = {"key", "rate"}, while there is training: each element of x is 0 by that chance,
     the others grow by 1 / (1 - rate).
     """
-    x = x.astype(p["a"].dtype)
+
+    def within(x: Any, a: Any) -> Any:
+        return product(x.astype(a.dtype), a, 1, products)
+
     if "dropout" in p:
-        x = dropped(x, **p["dropout"])
-    inner = product(x, p["a"], 1, products)
+        x = dropped(x.astype(p["a"].dtype), **p["dropout"])
+    # The gradient widens x again: kept is the narrower one, once for the adapters that share it.
+    inner = fxad.checkpoint(within)(x, p["a"])
     return product(inner, p["b"], 1, products) * p["scale"].astype(inner.dtype)
 
 

@@ -71,6 +71,7 @@ class Module(Protocol):
         config: Any,
         segments: Any = None,
         penalties: Penalties = NONE,
+        skip_ignored: bool = False,
     ) -> Any:
         """The mean cross-entropy of (tokens, targets), and what penalties add."""
 

@@ -44,7 +44,8 @@ class Answers:
     def total(self, params: Any, reference: Any, batch: Batch) -> Any:
         loss = models.family(self.config).loss
         segments = batch[2] if len(batch) > 2 else None
-        return loss(params, batch[:2], self.config, segments, self.penalties) * self.count(batch)
+        mean = loss(params, batch[:2], self.config, segments, self.penalties, skip_ignored=True)
+        return mean * self.count(batch)
 
     def count(self, batch: Batch) -> Any:
         return jnp.sum((batch[1] != IGNORE).astype(jnp.float32))

@@ -9,14 +9,19 @@ the weight at a time, forward and backward: neither the weight nor its gradient 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import fxad
 import fxad.numpy as jnp
+from fxad_nn.arrays import from_rows
 
 KINDS = ("nf4", "int8")
+PART = 1 << 21  # elements that are quantised at once
 
 
 @partial(
@@ -55,8 +60,29 @@ def is_quantized(value: Any) -> bool:
 
 def quantized(weight: Any, format: str) -> Quantized:
     """A matrix [rows, columns] of floats in few bits; raises as `fxad.nn.quantize`."""
-    codes, scales = _quantize(format)(weight)
-    return Quantized(codes, scales, format, int(weight.shape[1]), str(weight.dtype))
+    matrix = np.asarray(weight)
+    rows, columns = len(matrix), matrix.shape[-1]
+    return quantized_by_rows(lambda start, stop: matrix[start:stop], rows, columns, format)
+
+
+def quantized_by_rows(
+    read: Callable[[int, int], Any], rows: int, columns: int, format: str
+) -> Quantized:
+    """`quantized` of a matrix [rows, columns] of which read(start, stop) gives rows.
+
+    About `PART` elements are read at a time and go straight to their place in the result: beside it
+    there is never more than those in memory, whatever the size of the matrix.
+    """
+    dtypes = set()
+
+    def part(start: int, stop: int) -> Any:
+        some = read(start, stop)
+        dtypes.add(str(some.dtype))
+        return _quantize(format)(some)
+
+    codes, scales = from_rows(part, rows, max(PART // max(columns, 1), 1))
+    [dtype] = dtypes
+    return Quantized(codes, scales, format, columns, dtype)
 
 
 def _quantize(format: str) -> Any:

@@ -110,15 +110,22 @@ class Stored:
     offset: int
     size: int
 
-    def read(self) -> np.ndarray:
-        """The array; CheckpointError where the file cannot give its bytes any more."""
+    def read(self, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """The array, or its rows from start to stop; CheckpointError where the file cannot give
+        its bytes any more."""
+        shape, size, offset = self.shape, self.size, self.offset
+        if shape and (start, stop) != (0, None):
+            first, last, _ = slice(start, stop).indices(shape[0])
+            row = size // max(shape[0], 1)
+            shape, size, offset = (last - first, *shape[1:]), (last - first) * row, first * row
+            offset += self.offset
         try:
-            content = np.fromfile(self.path, np.uint8, self.size, offset=self.offset)
+            content = np.fromfile(self.path, np.uint8, size, offset=offset)
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be read: {error.strerror}") from error
-        if len(content) != self.size:
+        if len(content) != size:
             raise CheckpointError(f"{self.path} was cut while it was read: {shown(self.name)}")
-        return content.view(_dtype(self.dtype)).reshape(self.shape)
+        return content.view(_dtype(self.dtype)).reshape(shape)
 
     def within(self, mapped: np.ndarray) -> np.ndarray:
         """The array as a part of its file, which is mapped as bytes; a copy of one that does not

@@ -24,7 +24,13 @@ __all__ = ["CHUNK", "linear_cross_entropy"]
 
 
 def linear_cross_entropy(
-    x: Any, table: Any, targets: Any, *, ignore: int = -1, dtype: Any = None
+    x: Any,
+    table: Any,
+    targets: Any,
+    *,
+    ignore: int = -1,
+    dtype: Any = None,
+    skip_ignored: bool = False,
 ) -> Array:
     """The mean of -log softmax(x @ table.T)[target] over targets that are not `ignore`.
 
@@ -32,6 +38,10 @@ def linear_cross_entropy(
     float32. Without any target that counts the loss is 0. dtype: what the factors of all products,
     backward ones too, are rounded to, such as bfloat16; sums and results are not. float32 ones
     follow `fxad.default_matmul_precision`.
+
+    skip_ignored: rows of targets that are ignored cost no product, unless the table is trained: the
+    others are gathered and taken 128 at a time, in a loop that ends with the last of them. For
+    batches in which few targets count, as answers to long prompts.
 
     Raises ShapeError if the shapes do not go together, TypeMismatch if targets are not integers.
     """
@@ -57,5 +67,7 @@ def linear_cross_entropy(
     params = {"width": 1, "factors": factors}
     if default_terms() is not None and x.dtype == factors == dt.float32:
         params["terms"] = default_terms()
+    if skip_ignored:
+        params["skip"] = True
     (loss,) = OPS["linear_cross_entropy"](x, table, targets, weights, **params)
     return loss

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import weakref
 from dataclasses import replace
 from statistics import NormalDist
@@ -178,19 +180,75 @@ def test_loading_quantises_the_matrices_of_linear_layers(tmp_path, kind, mapped)
     assert repr(model).split()[0] == repr(fxad_nn.load(tmp_path)).split()[0]
 
 
-def test_one_matrix_is_read_at_a_time(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 31, 32, 33, 70])
+def test_parts_of_a_matrix_are_quantised_as_the_whole_is(kind, rows, monkeypatch):
+    monkeypatch.setattr("fxad_nn.quantized.PART", 32 * 70)
+    w = RNG.standard_normal((rows, 70)).astype(np.float32)
+    kept = quantized(w, kind)
+    for found, expected in zip((kept.codes, kept.scales), fxad.nn.quantize(w, kind), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    assert kept.shape == w.shape and kept.dtype == "float32"
+
+
+def test_what_quantized_refuses():
+    with pytest.raises(TypeError, match="format must be one of nf4, int8"):
+        quantized(np.ones((2, 2), np.float32), "nf3")
+    with pytest.raises(ValueError, match="takes a matrix"):
+        quantized(np.ones(2, np.float32), "nf4")
+    with pytest.raises(TypeError, match="takes floats"):
+        quantized(np.ones((2, 2), np.int32), "nf4")
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_some_rows_of_one_matrix_are_read_at_a_time(tmp_path, monkeypatch, mapped):
     fxad_nn.save(fxad_nn.Model(made(LLAMA), LLAMA), tmp_path)
+    monkeypatch.setattr("fxad_nn.quantized.PART", 16 * LLAMA.width)
     read, seen = Stored.read, []
 
-    def watched(tensor):
-        array = read(tensor)
-        assert not [ref for name, ref in seen if ref() is not None and "_proj" in name]
-        seen.append((tensor.name, weakref.ref(array.base if array.base is not None else array)))
+    def watched(tensor, *rows):
+        array = read(tensor, *rows)
+        if "_proj" in tensor.name:
+            assert not [ref for ref in seen if ref() is not None]
+            assert array.size <= 16 * LLAMA.width
+            seen.append(weakref.ref(array))
         return array
 
     monkeypatch.setattr(Stored, "read", watched)
-    fxad_nn.load(tmp_path, quantize="nf4")
-    assert len(seen) > 14
+    fxad_nn.load(tmp_path, quantize="nf4", mapped=mapped)
+    assert len(seen) > 14 * LLAMA.layers
+
+
+LOADED = """
+import sys
+import fxad, fxad_nn
+
+def kilobytes(what):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(what))
+
+fxad_nn.load(sys.argv[1] + "/small", quantize="nf4")  # compiled
+before = kilobytes("VmRSS")
+model = fxad_nn.load(sys.argv[1] + "/large", quantize="nf4")
+held = sum(leaf.nbytes for leaf in fxad.tree.leaves(model.params)) / 1024
+print((kilobytes("VmHWM") - before) / held)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_loading_takes_the_memory_of_what_is_kept(tmp_path):
+    """Not of the matrices, or of what quantises them, beside it."""
+    shape = {"width": 1024, "hidden": 4096, "heads": 8, "groups": 8, "head_dim": 128}
+    for name, layers in (("small", 1), ("large", 5)):
+        config = models.preset("llama-tiny", **shape, layers=layers, dtype="bfloat16")
+        spec = models.family(config).spec(config)
+        zeros = fxad.tree.map(lambda leaf: np.zeros(leaf.shape, jnp.bfloat16), spec)
+        fxad_nn.save(fxad_nn.Model(zeros, config), tmp_path / name)
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert 0.5 < float(ran.stdout) < 1.3
 
 
 def test_what_is_quantised_is_neither_saved_nor_merged(tmp_path):
@@ -253,6 +311,31 @@ def test_adapters_learn_what_they_learn_beside_dequantised_weights(dtype, rtol, 
     if dtype == "float32":
         for name, leaf in found.items():
             np.testing.assert_allclose(leaf, others[name], atol=2e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_prompts_cost_no_product_of_the_head(config, tied):
+    """The loss and the adapters' gradients are those of the loss that computes every row."""
+    config = replace(config, tied=tied)
+    kept, _ = in_bits(made(config), config, "nf4")
+    params = add_lora(kept, config, 4, 8.0, ALL_LINEAR, fxad.random.key(3))
+    trained, frozen = fxad.tree.partition(params, trainable(params), is_leaf=is_quantized)
+    targets = np.where(np.arange(12) < 9, -1, TOKENS)
+    found = []
+    for skip in (True, False):
+
+        def loss(trained, skip=skip):
+            whole = fxad.tree.combine(trained, frozen)
+            batch = TOKENS, targets
+            return models.family(config).loss(whole, batch, config, skip_ignored=skip)
+
+        found.append(fxad.jit(fxad.value_and_grad(loss))(trained))
+    (value, slopes), (expected, wanted) = found
+    assert value == pytest.approx(expected, rel=1e-6)
+    others = dict(named_leaves(wanted))
+    for name, leaf in named_leaves(slopes):
+        np.testing.assert_allclose(leaf, others[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_the_plan_of_a_step_holds_no_dequantised_weight(capsys):

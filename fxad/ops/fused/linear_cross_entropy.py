@@ -11,12 +11,17 @@ sum of weights * (logsumexp(logits) - logits[target]); a target outside 0 ... V-
 It is made of plain ops, CHUNK rows at a time (more where rows are short, all where they are few).
 Where a gradient is asked for, a chunk's logits become their own cotangent in place, and that the
 chunk's parts of the gradients, before the next chunk begins: no logit is computed twice.
+
+skip: rows of weight 0 may be left out, if it is true. Where the table and the weights have no
+tangent the others are moved to the front, and a loop takes PART of them at a time until none is
+left: rows that do not count cost nothing, as those of prompts beside a frozen table.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +31,7 @@ from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.record import valued
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
+from fxad.ir.rewrite import literal
 from fxad.ops.base import Batched, define, zeros
 from fxad.trace.tracer import stage, type_of
 
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from fxad.ir.rules import Tangents, Transforms, Value, Values, WithTangents
 
 CHUNK = 512  # rows: their logits cost less memory traffic than the table's gradient, once a chunk
+PART = 128  # rows at once where some are left out: a product of fewer reads the table too often
 SHORT = 1 << 21  # logits: a chunk of short rows has as many, so that chunks are few
 
 
@@ -49,6 +56,7 @@ def _type(
     width: int,
     factors: np.dtype,
     terms: int | None = None,
+    skip: bool = False,
 ) -> tuple[ArrayType]:
     good = x.ndim == table.ndim == 2 and x.shape[1] == table.shape[width]
     if not good or targets.shape != x.shape[:1] or weights.shape != x.shape[:1]:
@@ -73,7 +81,10 @@ def _numpy(
     width: int,
     factors: np.dtype,
     terms: int | None = None,
+    skip: bool = False,
 ) -> tuple[np.ndarray]:
+    if skip:
+        x, targets, weights = (a[weights != 0] for a in (x, targets, weights))
     with np.errstate(all="ignore"):
         if terms is None:
             # Rounded factors and a wider sum, as `dot` computes it.
@@ -195,43 +206,111 @@ def _loss(rows: _Rows) -> Value:
     return _op("sum", _op("mul", rows.losses, rows.weights), axes=(0,))
 
 
-def parts(x: Value, table: Value, targets: Value, weights: Value, **params: Any) -> tuple[Value]:
+def parts(
+    x: Value, table: Value, targets: Value, weights: Value, skip: bool = False, **params: Any
+) -> tuple[Value]:
     """The loss by plain ops."""
+    if skip and type_of(x).shape[0] and type_of(table).size:
+        return (_of_those_that_count(x, table, targets, weights, False, **params)[0],)
     loss: Value | None = None
     for rows in _all_rows(x, table, targets, weights, **params):
         loss = _plus(loss, _loss(rows))
     return (zeros(ArrayType(type_of(weights).dtype, ())) if loss is None else loss,)
 
 
+# ---------------------------------------------------------------- rows that count
+
+
+def _of_those_that_count(
+    x: Value, table: Value, targets: Value, weights: Value, slope: bool, **params: Any
+) -> list[Value]:
+    """The loss of the rows that have a weight and, if asked for, its gradient of x.
+
+    while(order; at = 0: rows order[at : at + each], at += each, as long as at < their number)
+    """
+    count, depth = type_of(x).shape
+    trips = -(-count // PART)
+    each = -(-count // trips)
+    i32 = partial(literal, dtype=dt.int32)
+    left_out = _op("convert", _op("eq", weights, 0), dtype=dt.int32)
+    counted = _op("sub", i32(count), _op("sum", left_out, axes=(0,)))
+    rows = _op("iota", dtype=dt.int32, shape=(count,), axis=0)
+    _, order = OPS["sort"](left_out, rows, axis=0, keys=2)  # with both as keys: as they stood
+    # The last part may reach beyond the rows: the first row again, with weight 0.
+    missing = {"low": (0,), "high": (trips * each - count,), "interior": (0,)}
+    weights = _op("pad", _taken(weights, order), literal(0, type_of(weights).dtype), **missing)
+    padded = _op("pad", order, i32(0), **missing)
+
+    def body(*args: Value) -> list[Value]:
+        x, table, targets, weights, at, loss, *d_x = args
+        start = (at, i32(0))
+        x = _op("dynamic_slice", x, *start, sizes=(each, depth))
+        targets, weights = (_op("dynamic_slice", a, at, sizes=(each,)) for a in (targets, weights))
+        rows = _rows(x, table, targets, weights, **params)
+        if slope:
+            part = _slope_of_x(_slope_of_logits(rows), table, **params)
+            d_x = [_op("dynamic_update", *d_x, part, *start)]
+        return [_op("add", at, i32(each)), _op("add", loss, _loss(rows)), *d_x]
+
+    consts = [_taken(x, padded), table, _taken(targets, padded), weights]
+    carry = [zeros(ArrayType(dt.int32, ())), zeros(ArrayType(type_of(weights).dtype, ()))]
+    carry += [zeros(type_of(consts[0]))] * slope
+    types = [type_of(a) for a in carry]
+    test, _ = stage(lambda n, at, *_: [_op("lt", at, n)], [type_of(counted), *types], "some_left")
+    loop, _ = stage(body, [*map(type_of, consts), *types], "counted_rows")
+    found = OPS["while"](
+        counted, *consts, *carry, cond=test, body=loop, cond_consts=1, body_consts=4
+    )
+    if not slope:
+        return [found[1]]
+    _, places = OPS["sort"](order, rows, axis=0, keys=1)  # where each row went to
+    return [found[1], _taken(found[2], places)]
+
+
+def _taken(x: Value, rows: Value) -> Value:
+    return _op("gather", x, rows, axes=(0,), batch=0, fill=None, mode="clamp", unique=False)
+
+
 # ---------------------------------------------------------------- derivatives
 
 
-def _slopes(
-    rows: _Rows, table: Value, width: int, factors: np.dtype, terms: int | None = None
-) -> tuple[Value, Value]:
-    """The loss's gradients with respect to these rows of x, and their part of the table's."""
+def _slope_of_logits(rows: _Rows) -> Value:
+    """The loss's gradient with respect to these rows of logits."""
     soft = _op("exp", _op("sub", rows.logits, _across(rows.lse, rows.logits)))
     hot = _op("convert", rows.hot, dtype=type_of(soft).dtype)
-    d_logits = _op("mul", _op("sub", soft, hot), _across(rows.weights, soft))
-    dtype = type_of(table).dtype
-    d_x = _product(d_logits, table, (1, 1 - width), factors, dtype, terms)
-    ends = (d_logits, rows.x) if width == 1 else (rows.x, d_logits)
-    return d_x, _product(*ends, (0, 0), factors, dtype, terms)
+    return _op("mul", _op("sub", soft, hot), _across(rows.weights, soft))
 
 
-def _jvp(t: Transforms, primals: Values, tangents: Tangents, **params: Any) -> WithTangents:
+def _slope_of_x(
+    d_logits: Value, table: Value, width: int, factors: np.dtype, terms: int | None = None
+) -> Value:
+    return _product(d_logits, table, (1, 1 - width), factors, type_of(table).dtype, terms)
+
+
+def _slope_of_table(
+    d_logits: Value, x: Value, width: int, factors: np.dtype, terms: int | None = None
+) -> Value:
+    ends = (d_logits, x) if width == 1 else (x, d_logits)
+    return _product(*ends, (0, 0), factors, type_of(x).dtype, terms)
+
+
+def _jvp(
+    t: Transforms, primals: Values, tangents: Tangents, skip: bool = False, **params: Any
+) -> WithTangents:
     """The gradients are computed with the loss, all of a chunk before the next begins; the tangent
     is their product with the tangents."""
     x, table, targets, weights = primals
+    if skip and tangents[1] is tangents[3] is None and type_of(x).shape[0] and type_of(table).size:
+        return _jvp_of_those_that_count(primals, tangents[0], **params)
     loss: Value | None = None
     d_table: Value | None = None
     d_x: list[Value] = []
     losses: list[Value] = []
     for rows in _all_rows(x, table, targets, weights, **params):
         loss = _plus(loss, _loss(rows))
-        part_x, part_table = _slopes(rows, table, **params)
-        d_table = _plus(d_table, part_table)
-        d_x.append(part_x)
+        d_logits = _slope_of_logits(rows)
+        d_x.append(_slope_of_x(d_logits, table, **params))
+        d_table = _plus(d_table, _slope_of_table(d_logits, rows.x, **params))
         losses.append(rows.losses)
     type_ = ArrayType(type_of(weights).dtype, ())
     if loss is None:
@@ -242,6 +321,14 @@ def _jvp(t: Transforms, primals: Values, tangents: Tangents, **params: Any) -> W
         if slope is not None and pushed is not None:
             tangent = _plus(tangent, _cast(_inner(slope, pushed), type_.dtype))
     return [loss], [tangent]
+
+
+def _jvp_of_those_that_count(primals: Values, pushed: Value | None, **params: Any) -> WithTangents:
+    x, table, targets, weights = primals
+    if pushed is None:
+        return _of_those_that_count(x, table, targets, weights, False, **params), [None]
+    loss, slope = _of_those_that_count(x, table, targets, weights, True, **params)
+    return [loss], [_cast(_inner(slope, pushed), type_of(loss).dtype)]
 
 
 def _joined(parts: Values) -> Value:
