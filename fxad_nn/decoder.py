@@ -25,6 +25,7 @@ from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
     ACTIVATIONS,
     causal_attention,
+    checkpointed,
     document_positions,
     document_starts,
     embedding,
@@ -72,6 +73,8 @@ class Config:
     recompute: bool = False
     """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
     2016)."""
+    offload: bool = False
+    """What blocks keep for their gradient is on the disk until it is needed."""
     family: str = "llama"
     activation: str = "silu"
     qkv_bias: bool = False
@@ -293,7 +296,7 @@ def _blocks(
     tables: list[Tables],
     config: Config,
     attend: Callable[..., Any],
-    recompute: bool = False,
+    keeping: Callable[..., Any] = lambda block: block,
 ) -> tuple[Any, list[Any]]:
     """Every block and the last norm, by attend(layer's number, q, k, v, scale, window, softcap);
     and the logits of every router."""
@@ -313,7 +316,7 @@ def _blocks(
     routed = []
     for i, p in enumerate(params["blocks"]):
         run = partial(block, i)
-        x, logits = (fxad.checkpoint(run) if recompute else run)(p, x)
+        x, logits = keeping(run)(p, x)
         routed.append(logits)
     return _norm(params["norm"], x, config), routed
 
@@ -361,7 +364,7 @@ def _features(
         tables = [(jnp.asarray(cos)[positions], jnp.asarray(sin)[positions]) for cos, sin in tables]
     attend = partial(causal_attention, segments=segments)
     return _blocks(
-        params, x, tables, config, lambda _, *qkv, **how: attend(*qkv, **how), config.recompute
+        params, x, tables, config, lambda _, *qkv, **how: attend(*qkv, **how), checkpointed(config)
     )
 
 

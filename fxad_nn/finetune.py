@@ -46,7 +46,7 @@ from fxad_nn.model import save as save_model
 from fxad_nn.optim import averaged
 from fxad_nn.quantized import is_quantized
 from fxad_nn.recipe import optimizer_of
-from fxad_nn.run import BEST, Run, changed_options, new_directory, resumed
+from fxad_nn.run import BEST, Run, changed_options, fitted, new_directory, resumed
 from fxad_nn.samples import Prompt
 from fxad_nn.step import LONG
 from fxad_nn.subwords import Subwords
@@ -63,7 +63,7 @@ FIXED = (
     *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo", "new_tokens"),
     *("data", "eval_data", "eval_share", "eval_examples", "seed", "format"),
     *("context", "too_long", "pack"),
-    *("optimizer", "average", "skip_outliers", "dtype", "epochs"),
+    *("optimizer", "average", "skip_outliers", "dtype", "epochs", "memory", "micro_batches"),
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
 goes on."""
@@ -111,7 +111,8 @@ def begin(options: FinetuneOptions) -> Run:
     warmup = steps // 20 if options.warmup < 0 else options.warmup
     options = replace(options, steps=steps, warmup=warmup)
     state = optimizer_of(options).init(trained)
-    return Run(options, model.config, task, directory, trained, state)
+    task = task.changed(options)
+    return fitted(Run(options, model.config, task, directory, trained, state))
 
 
 def resume(options: FinetuneOptions) -> Run:
@@ -119,7 +120,7 @@ def resume(options: FinetuneOptions) -> Run:
     directory = _required(options.resume, "resume")
     saved = store.load(directory, optimizer_of(options), partial(_saved_spec, options))
     model, trained, frozen = _parts(options)
-    if model.config != replace(saved.config, recompute=options.recompute):
+    if model.config != replace(saved.config, recompute=False):
         raise CheckpointError(f"{saved.path} is of another model than {options.model}")
     base = _required(options.model, "model")
     digests = _digests(base)
@@ -225,7 +226,6 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
         params = fxad.tree.map(lambda leaf: leaf.astype("float32"), model.params)
         products = None if config.dtype == "float32" else config.dtype
         config, chosen = replace(config, dtype="float32", products=products), True
-    config = replace(config, recompute=options.recompute)
     if options.dtype is not None:
         config = replace(config, products=LONG.get(options.dtype, options.dtype))
     return Model(params, config), *fxad.tree.partition(params, chosen, is_leaf=is_quantized)
@@ -383,7 +383,7 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         dtype = hf.read_config(base).dtype
         params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
         saved.append(run.directory / MERGED)
-        config = replace(run.config, dtype=dtype, products=None, recompute=False)
+        config = replace(run.config, dtype=dtype, products=None)
         save_model(Model(params, config), saved[-1], options.max_shard_size)
         if options.new_tokens:
             save_tokenizer(base, _tokenizer(options), saved[-1])

@@ -52,9 +52,6 @@ class FinetuneOptions(RunOptions):
     quantize: str | None = option(
         None, "keep the frozen matrices in 4 or 8 bits (default: as stored)", KINDS
     )
-    recompute: bool = option(
-        False, "compute each block again for its gradient, to save memory (on with --quantize)"
-    )
     dpo: bool = option(False, "learn to prefer the chosen answer to the rejected one")
     beta: float = option(0.1, "DPO: how strongly the model is held to where it began")
     epochs: float = option(1.0, "how often the examples are gone over, without --steps")

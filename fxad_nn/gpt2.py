@@ -22,6 +22,7 @@ from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
     ACTIVATIONS,
     causal_attention,
+    checkpointed,
     conv1d,
     conv1d_spec,
     document_positions,
@@ -59,6 +60,8 @@ class Config:
     recompute: bool = False
     """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
     2016)."""
+    offload: bool = False
+    """What blocks keep for their gradient is on the disk until it is needed."""
     family: str = "gpt2"
     activation: str = "gelu_tanh"
     tied: bool = True
@@ -175,7 +178,7 @@ def _blocks(
     x: Any,
     config: Config,
     attend: Callable[..., Any],
-    recompute: bool = False,
+    keeping: Callable[..., Any] = lambda block: block,
 ) -> Any:
     """Every block and the last norm; attend(layer's number, q, k, v, scale)."""
 
@@ -188,7 +191,7 @@ def _blocks(
 
     for i, p in enumerate(params["blocks"]):
         run = partial(block, i)
-        x = (fxad.checkpoint(run) if recompute else run)(p, x)
+        x = keeping(run)(p, x)
     return layer_norm(params["norm"], x, config.norm_epsilon)
 
 
@@ -214,7 +217,7 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     x = kept(embed, "embedded", embedding(embed, tokens) + embed["position"][places])
     attend = partial(causal_attention, segments=segments)
     return _blocks(
-        params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), config.recompute
+        params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), checkpointed(config)
     )
 
 

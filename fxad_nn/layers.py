@@ -131,6 +131,13 @@ def _rounded_backward(axis: int, dtype: str, saved: tuple[Any, Any], d_y: Any) -
 _rounded_product.defvjp(_rounded_forward, _rounded_backward)
 
 
+def checkpointed(config: Any) -> Callable[..., Any]:
+    """What makes of a block one whose gradient keeps what the configuration says."""
+    if config.offload:
+        return partial(fxad.checkpoint, offload="disk")
+    return fxad.checkpoint if config.recompute else lambda block: block
+
+
 def embedding_spec(size: tuple[int, int], axes: tuple[str, str], std: float, dtype: str) -> Leaf:
     """A table of `size[0]` rows with normal(std) entries."""
     return Leaf(size, dtype, axes, normal(std))

@@ -7,14 +7,16 @@ params, state, loss = step(params, state, *task.batch(0))
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+import fxad
 from fxad_nn import models
 from fxad_nn.data import Dataset, random_batch
 from fxad_nn.data_mixture import mixed_batch
-from fxad_nn.evaluate import evaluator
+from fxad_nn.evaluate import Evaluator
 from fxad_nn.flops import training_flops_per_token
 from fxad_nn.loss import IGNORE
 from fxad_nn.optim import Optimizer
@@ -35,7 +37,7 @@ class Pretraining:
     def __init__(self, options: TrainOptions, config: models.Config, data: Dataset) -> None:
         self._options, self._config, self.data = options, config, data
         self._context = options.context or config.context
-        self._evaluate = evaluator(config)
+        self._evaluate = Evaluator(config)
 
     @property
     def source(self) -> str:
@@ -85,13 +87,36 @@ class Pretraining:
         for tokens, targets in parts:
             require_ids(tokens, vocab, f"the batch of step {step + 1}")
             require_ids(targets, vocab, f"the targets of step {step + 1}", IGNORE)
-        if o.accumulate == 1:
-            return parts[0]
-        return np.stack([tokens for tokens, _ in parts]), np.stack([wanted for _, wanted in parts])
+        tokens, targets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return tokens.reshape(self._shape), targets.reshape(self._shape)
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        o = self._options
+        return o.accumulate * o.micro_batches, o.batch // o.micro_batches
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """Of a step's tokens: [micro-batches, rows, context], of a single one without the first."""
+        parts, rows = self.parts
+        return (rows, self._context) if parts == 1 else (parts, rows, self._context)
 
     def compiled(self, optimizer: Optimizer) -> Step:
         o = self._options
-        return train_step(self._config, optimizer, o.clip, o.accumulate, o.dtype, o.penalties)
+        config = replace(self._config, recompute=o.recompute, offload=o.offload)
+        return train_step(config, optimizer, o.clip, self.parts[0], o.dtype, o.penalties)
+
+    def changed(self, options: TrainOptions) -> Pretraining:
+        return Pretraining(options, self._config, self.data)
+
+    def largest(self, optimizer: Optimizer, params: Any, state: Any) -> list[Any]:
+        tokens = fxad.ShapeDtypeStruct(self._shape, np.int32)
+        seen = fxad.ShapeDtypeStruct((self._options.eval_batch, self._context), np.int32)
+        step: Any = self.compiled(optimizer)
+        return [
+            step.lower(params, state, tokens, tokens),
+            self._evaluate.sums.lower(params, seen, seen),
+        ]
 
     def samples(self, params: Any) -> list[Sample]:
         """Of texts from the validation split, evenly spaced, each with how it goes on."""

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import fxad
+from fxad.core.sizes import parse_bytes
 from fxad_nn.data import TOKENIZERS
 from fxad_nn.errors import ConfigError
 from fxad_nn.loss import Penalties
@@ -45,6 +47,14 @@ class RunOptions:
     steps: int = option(2000, "optimizer steps in all")
     batch: int = option(12, "sequences per batch")
     accumulate: int = option(1, "batches per optimizer step, their gradients averaged")
+    micro_batches: int = option(1, "parts that a batch is computed in, one after another")
+    recompute: bool = option(
+        False, "compute each block again for its gradient, to save memory (on with --quantize)"
+    )
+    offload: bool = option(False, "keep on the disk what blocks keep for their gradient")
+    memory: str | None = option(
+        None, "memory that the process may take, such as 8GiB: chooses the three above"
+    )
     context: int | None = option(None, "tokens per sequence (default: the preset's context)")
     dtype: str | None = option(
         "float32", "of the factors of matrix products", DTYPES, also="--precision"
@@ -97,6 +107,11 @@ class RunOptions:
             value = getattr(self, name)
             self._require(name, value is None or 0 <= value < 1, "in [0, 1)")
         self._require("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
+        parts = f"a divisor of --batch {self.batch}"
+        self._require("micro_batches", self.batch % self.micro_batches == 0, parts)
+        self._require("offload", not (self.offload and self.recompute), "left out with --recompute")
+        if self.memory is not None:
+            self._require("memory", _is_size(self.memory), "a size such as 8GiB or 500MB")
         outliers = self.skip_outliers
         self._require("skip_outliers", outliers is None or outliers > 0, "positive")
         threads = self.threads is None or self.threads <= MOST_THREADS
@@ -148,7 +163,14 @@ class TrainOptions(RunOptions):
         self._require_at_least("eval_batch", 1)
 
 
-_COUNTS = ("steps", "batch", "accumulate", "log_every", "keep", "sample_tokens")
+def _is_size(text: str) -> bool:
+    try:
+        return parse_bytes(text) > 0
+    except fxad.errors.BadArgument:
+        return False
+
+
+_COUNTS = ("steps", "batch", "accumulate", "micro_batches", "log_every", "keep", "sample_tokens")
 
 _NOT_NEGATIVE: tuple[str, ...] = ("eval_every", "save_every", "sample_every", "seed")
 _NOT_NEGATIVE += ("weight_decay", "final_rate", "z_loss")

@@ -26,6 +26,7 @@ from fxad_nn.data_mixture import open_mixture, split_sources
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
 from fxad_nn.losses import History, empty_history
+from fxad_nn.memory_choice import choose
 from fxad_nn.model import load
 from fxad_nn.optim import Optimizer, averaged
 from fxad_nn.options import build
@@ -40,7 +41,7 @@ GPT2_IDS = 50257
 
 FIXED = (
     *("preset", "bias", "tokenizer", "vocabulary", "weights"),
-    *("optimizer", "average", "skip_outliers"),
+    *("optimizer", "average", "skip_outliers", "memory", "micro_batches"),
 )
 """Options that say what a checkpoint holds, and so cannot change when its run goes on."""
 
@@ -57,7 +58,8 @@ STATE_KEYS = {"options", "source", "data_size", "history"}
 class Run:
     """A training run between two steps: everything that changes, and what it works on.
 
-    sampled: the last step that samples were taken at.
+    sampled: the last step that samples were taken at. notes: what there is to say before the first
+    step, beside what the task says.
     """
 
     options: RunOptions
@@ -71,6 +73,7 @@ class Run:
     history: History = field(default_factory=empty_history)
     checkpoint: Path | None = None
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def context(self) -> int:
@@ -97,7 +100,19 @@ def begin(options: TrainOptions) -> Run:
         params = fxad.jit(partial(init_params, spec))(fxad.random.key(options.seed))
     state = optimizer_of(options).init(params)
     _require_fitting(options, config, data)
-    return Run(options, config, Pretraining(options, config, data), directory, params, state)
+    return fitted(
+        Run(options, config, Pretraining(options, config, data), directory, params, state)
+    )
+
+
+def fitted(run: Run) -> Run:
+    """The run with its steps done so that it keeps within `options.memory`, where that is given."""
+    if run.options.memory is None:
+        return run
+    chosen = choose(run.options, run.task, run.params, run.state)
+    task = run.task.changed(chosen.options)
+    warnings = [*run.warnings, *chosen.warnings]
+    return replace(run, options=chosen.options, task=task, notes=[chosen.line], warnings=warnings)
 
 
 def new_directory(out: Path | None, name: str) -> Path:

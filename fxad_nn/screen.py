@@ -107,7 +107,7 @@ class Screen(Listener):
             self._bar.stop()
 
     def started(self, run: Run, parameters: int, peak: float) -> None:
-        for line in run.task.lines():
+        for line in [*run.task.lines(), *run.notes]:
             self._print(line)
         self._print(f"trained: {parameters:,} parameters")
         self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")

@@ -42,6 +42,10 @@ class Task(Protocol):
     def flops_per_token(self) -> float:
         """Floating-point operations of a step for each token that goes through the model."""
 
+    @property
+    def parts(self) -> tuple[int, int]:
+        """The micro-batches of a step, one after another, and the rows of each."""
+
     def lines(self) -> list[str]:
         """What there is to say of model and data before the first step."""
 
@@ -50,6 +54,13 @@ class Task(Protocol):
 
     def compiled(self, optimizer: Optimizer) -> Step:
         """One step as a function."""
+
+    def changed(self, options: Any) -> Task:
+        """The same data, with other options for how a step is done."""
+
+    def largest(self, optimizer: Optimizer, params: Any, state: Any) -> list[Any]:
+        """A step and a part of a validation, of the largest arrays that a run has: what its memory
+        follows from, each as `jit(f).lower(...)` gives it."""
 
     def samples(self, params: Any) -> list[Sample]:
         """How the parameters continue a few prompts; always the same ones."""

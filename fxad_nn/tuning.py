@@ -11,7 +11,7 @@ another order. A step takes so many rows that it has about as many examples as w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -67,10 +67,11 @@ class Tuning:
         self._options, self._config, self._corpus = options, config, corpus
         self.frozen, self._reference = frozen, reference
         o = options
-        self._objective: Objective = Answers(config, o.penalties)
+        trained = replace(config, recompute=o.recompute, offload=o.offload)
+        self._objective: Objective = Answers(trained, o.penalties)
         judged: Objective = Answers(config)
         if o.dpo:
-            self._objective = Preferences(config, o.beta, o.label_smoothing)
+            self._objective = Preferences(trained, o.beta, o.label_smoothing)
             judged = Preferences(config, o.beta)
         longest = max(map(len, [*corpus.train, *corpus.val]))
         shared = self._shared_width(longest)
@@ -84,8 +85,16 @@ class Tuning:
             self._batch = -(-rows // o.accumulate)
             self._accumulate = -(-rows // self._batch)
         per_step = self._batch * self._accumulate
+        self.parts = self._parts()
         self._epochs = Epochs(list(map(_length, self._train)), per_step, o.seed)
         self._sums = _sums(judged)
+
+    def _parts(self) -> tuple[int, int]:
+        """Micro-batches of a step and the rows of each. Those of packed rows, whose number follows
+        from the examples, are as many as it allows for, up to what was asked."""
+        wanted = self._options.micro_batches
+        parts = next(n for n in range(min(wanted, self._batch), 0, -1) if self._batch % n == 0)
+        return self._accumulate * parts, self._batch // parts
 
     def _whole(self, tokens: int) -> int:
         """So many tokens, or up to 15 more, as far as the model's context goes."""
@@ -175,14 +184,14 @@ class Tuning:
         """Tokens and targets, int32 [accumulate, batch, time] or, of pairs, [accumulate, batch, 2,
         time], of packed rows their segments, and the step's number. Where an epoch ends, rows of
         padding are among them."""
-        shape = self._accumulate, self._batch
         rows = [self._train[i] for i in self._epochs.rows(step)]
         arrays = self._arrays(rows, self._accumulate * self._batch)
-        return *(array.reshape(*shape, *array.shape[1:]) for array in arrays), np.int32(step)
+        shapes = ((*self.parts, *array.shape[1:]) for array in arrays)
+        return *(map(np.reshape, arrays, shapes)), np.int32(step)
 
-    def _arrays(self, rows: Sequence[Row], count: int) -> Batch:
-        """Rows as arrays, and rows of padding up to `count`."""
-        longest = max(map(_length, rows))
+    def _arrays(self, rows: Sequence[Row], count: int, least: int = 0) -> Batch:
+        """Rows as arrays of at least `least` tokens, and rows of padding up to `count`."""
+        longest = max(least, *map(_length, rows))
         width = next(width for width in self._widths if width >= longest)
         answers = [part for row in rows for part in _answers(row)]
         empty = count * (2 if self._options.dpo else 1) - len(answers)
@@ -193,14 +202,32 @@ class Tuning:
         return batch.tokens.reshape(shape), batch.targets.reshape(shape)
 
     def compiled(self, optimizer: Optimizer) -> Step:
-        o = self._options
-        dropouts = {"dropout": o.dropout, "residual_dropout": o.residual_dropout}
-        step = tuning_step(self._objective, optimizer, o.clip, seed=o.seed, **dropouts)
+        step = self._step(optimizer)
 
         def with_frozen(trained: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
             return step(trained, state, self.frozen, self._reference, *batch)
 
         return with_frozen
+
+    def _step(self, optimizer: Optimizer) -> Any:
+        o = self._options
+        dropouts = {"dropout": o.dropout, "residual_dropout": o.residual_dropout}
+        return tuning_step(self._objective, optimizer, o.clip, seed=o.seed, **dropouts)
+
+    def changed(self, options: FinetuneOptions) -> Tuning:
+        return Tuning(options, self._config, self.frozen, self._corpus, self._reference)
+
+    def largest(self, optimizer: Optimizer, params: Any, state: Any) -> list[Any]:
+        row = self._arrays([self._train[0]], 1, self._widths[-1])
+        step, judged = (
+            tuple(fxad.ShapeDtypeStruct((*rows, *array.shape[1:]), array.dtype) for array in row)
+            for rows in (self.parts, (self.parts[1],))
+        )
+        number, held = np.int32(0), (self.frozen, self._reference)
+        return [
+            self._step(optimizer).lower(params, state, *held, *step, number),
+            self._sums.lower(params, *held, judged),
+        ]
 
     def samples(self, params: Any) -> list[Sample]:
         whole, o = fxad.tree.combine(params, self.frozen), self._options
@@ -209,7 +236,7 @@ class Tuning:
     def evaluate(self, params: Any, whole: bool) -> float:
         """The loss over the validation split, without dropout: always all of it, so that the best
         checkpoint is judged by what the others are."""
-        chosen, rows = sorted(self._val, key=_length), self._batch
+        chosen, rows = sorted(self._val, key=_length), self.parts[1]
         total = count = 0.0
         for start in range(0, len(chosen), rows):
             batch = self._arrays(chosen[start : start + rows], rows)

@@ -200,6 +200,19 @@ class Lowered(Shared):
             "resident_bytes": system.resident_bytes(),
         }
 
+    def planned_bytes(self, arguments: bool = True) -> int:
+        """Bytes a run needs by its plan: of arguments, results, the arena and of what waits on its
+        way to the disk. No machine code is made for it, so the scratch memory of threads, a few MB,
+        is left out, and tapes. Without `arguments`, what it needs beside them.
+
+        >>> low = fxad.jit(lambda x: x * 2).lower(jnp.ones(1 << 20))
+        >>> low.planned_bytes(), low.planned_bytes(arguments=False)
+        (8388608, 4194304)
+        """
+        made = compiled.planned(self._traced, self._donate)
+        held = 0 if arguments else cost(made.plan)["argument_bytes"]
+        return peak_bytes(made.plan, made.program) - held
+
     def _tapes(self, trips: int | Sequence[int]) -> int:
         listed = trips if isinstance(trips, Sequence) else (trips,)
         whole = [t for t in listed if isinstance(t, numbers.Integral) and t >= 0]

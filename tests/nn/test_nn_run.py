@@ -9,7 +9,7 @@ from short_run import At, options, same_as_unbroken
 import fxad
 from fxad_nn import cli, run, store
 from fxad_nn.errors import ConfigError, TrainingError
-from fxad_nn.evaluate import evaluator
+from fxad_nn.evaluate import Evaluator
 from fxad_nn.losses import LOSSES, append, begun, point, read_losses
 from fxad_nn.optim import averaged
 from fxad_nn.run import resumed_options
@@ -197,7 +197,7 @@ def test_averaged_weights_are_validated_and_sampled(tmp_path, text, capsys):
     last = result.run
     average = averaged(last.state, last.params)
     assert last.weights is not last.params
-    evaluate = evaluator(last.config)
+    evaluate = Evaluator(last.config)
     wanted = evaluate(average, last.task.data.val, last.context, last.options.eval_batch)
     assert result.val_loss == wanted
     out = tmp_path / "run"

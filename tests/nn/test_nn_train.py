@@ -14,7 +14,7 @@ import fxad
 from fxad_nn import cli, models, store
 from fxad_nn.data import random_batch
 from fxad_nn.errors import ConfigError, DataError, TrainingError
-from fxad_nn.evaluate import evaluator
+from fxad_nn.evaluate import Evaluator
 from fxad_nn.files import written
 from fxad_nn.generate import generate
 from fxad_nn.manifest import write_manifest
@@ -127,7 +127,7 @@ def test_evaluation_covers_the_split_whatever_the_batch():
     config = models.preset("tiny")
     params = init_params(models.family(config).spec(config), fxad.random.key(0))
     split = (np.random.default_rng(0).integers(0, 65, 100),)
-    evaluate = evaluator(config)
+    evaluate = Evaluator(config)
     values = [evaluate(params, split, context=16, size=size) for size in (1, 3, 8)]
     np.testing.assert_allclose(values, values[0], rtol=1e-5)
 
