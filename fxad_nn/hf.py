@@ -31,7 +31,7 @@ from fxad_nn.families.fields import IDS
 from fxad_nn.files import abandoned, replacing
 from fxad_nn.lora import ALL_LINEAR, targeted
 from fxad_nn.models import DTYPES
-from fxad_nn.quantized import KINDS, PART, Quantized, is_quantized, quantized_by_rows
+from fxad_nn.quantized import KINDS, PART, Quantized, is_quantized, quantized_by_rows, stacked
 from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
@@ -64,9 +64,9 @@ def read_model(
 
     Weights become `dtype`, or keep the one they are stored in where it is None. mapped: they
     borrow the memory of mapped files, and are not looked at for NaN. quantize: the format that
-    matrices of linear layers, but not the head's, are kept in; some rows of them are read at a
-    time, mapped or not. Raises CheckpointError naming the file, and the field or tensor, that is
-    missing, damaged or not supported.
+    matrices of linear layers and experts, but not the head's, are kept in; some rows of them are
+    read at a time, mapped or not. Raises CheckpointError naming the file, and the field or tensor,
+    that is missing, damaged or not supported.
     """
     if quantize is not None and quantize not in KINDS:
         raise ConfigError(f"weights cannot be quantised to {quantize!r}; choose from {KINDS}")
@@ -147,11 +147,12 @@ def _read_params(
         for part in parts:
             _check(stored_as[part], shape, where)
     maps = {path: map_file(path) for path in {t.path for t in tensors}} if mapped else {}
-    packed = {f"{n}.weight" for n in targeted(config, ALL_LINEAR)} if quantize else set()
+    linear = {f"{name}.weight" for name in targeted(config, ALL_LINEAR)}
     for name, (leaf, parts, published) in wanted.items():
         tensor = stored_as[parts[0]]
-        if quantize and name in packed:
-            found[name] = _quantised(tensor, leaf.dtype, quantize)
+        if quantize and (name in linear or parts != [published]):
+            experts = len(parts) if parts != [published] else None
+            found[name] = _quantised([stored_as[p] for p in parts], leaf.dtype, quantize, experts)
             continue
         if parts == [published] and tensor.path in maps and tensor.dtype == leaf.dtype:
             found[name] = jnp.asarray(tensor.within(maps[tensor.path]), copy=False)
@@ -183,10 +184,22 @@ def _read(tensor: Stored, dtype: str) -> Any:
     return whole
 
 
-def _quantised(tensor: Stored, dtype: str, format: str) -> Quantized:
-    """A matrix of a file in few bits."""
-    rows, columns = tensor.shape
-    return quantized_by_rows(_rows_of(tensor, dtype), rows, columns, format)
+def _quantised(tensors: list[Stored], dtype: str, format: str, experts: int | None) -> Quantized:
+    """A matrix of a file, or those of so many experts, in few bits."""
+    rows, columns = tensors[0].shape
+
+    def read(start: int, stop: int) -> Any:
+        """Rows of the matrices, one below the other: also of two that meet there."""
+        found = []
+        while start < stop:
+            which, first = divmod(start, rows)
+            last = min(first + stop - start, rows)
+            found.append(_rows_of(tensors[which], dtype)(first, last))
+            start += last - first
+        return found[0] if len(found) == 1 else jnp.concatenate(found)
+
+    kept = quantized_by_rows(read, rows * len(tensors), columns, format)
+    return kept if experts is None else stacked(kept, experts)
 
 
 def _rows_of(tensor: Stored, dtype: str) -> Callable[[int, int], Any]:
