@@ -4,7 +4,8 @@
     params, lora = load_adapters(Path("out"), params, config)   # beside the weights of `params`
 
 What is saved loads with `peft.PeftModel.from_pretrained(model, "out")`, and what PEFT saved loads
-here: LoRA of linear layers. Whatever else PEFT can do is an error that names the field.
+here: LoRA of linear layers, with rows of tokens, or with the whole tables of tokens that it saves
+where the vocabulary was resized. Whatever else PEFT can do is an error that names the field.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[
     """The parameters with the adapters of a directory beside their weights, and what these are.
 
     Factors become float32, and so do rows of tokens (`fxad_nn.token_rows`), whose ids must be below
-    the vocabulary of `config`: `token_rows.resized` makes room for new ones. Raises CheckpointError
+    the vocabulary of `config`: `token_rows.resized` makes room for new ones. Whole tables of tokens
+    take the place of those in `params`, in their dtype. Raises CheckpointError
     naming the file, and the field or tensor, where one is missing, damaged, not supported, or of
     another model.
     """
@@ -123,8 +125,14 @@ def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[
         )
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    adapters, rows = _read(directory / WEIGHTS, config, lora, _row_ids(values, config, path))
-    return with_rows(with_adapters(params, adapters), rows), lora
+    ids = _row_ids(values, config, path)
+    adapters, rows, tables = _read(directory / WEIGHTS, config, lora, ids)
+    params = with_rows(with_adapters(params, adapters), rows)
+    for place, table in tables.items():
+        name = TABLES[place]
+        as_before = table.astype(params[place][name].dtype)
+        params = {**params, place: {**params[place], name: as_before}}
+    return params, lora
 
 
 def _row_ids(values: dict[str, Any], config: models.Config, path: Path) -> dict[str, list[int]]:
@@ -162,17 +170,30 @@ def _target_names(value: str | list[str]) -> tuple[str, ...] | str:
 
 def _read(
     path: Path, config: models.Config, lora: Lora, ids: dict[str, list[int]]
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """The adapters in a file, each with both of its factors, and the rows of these ids."""
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]], dict[str, Any]]:
+    """The adapters in a file, each with both of its factors, the rows of these ids, and whole
+    tables by their place."""
     sizes = linear_modules(config)
     ours = {PREFIX + family_of(config).published(name): name for name in sizes}
     found: dict[str, Any] = {}
     tables = {f"{PREFIX}{_table(p, config)}.{ROWS}": p for p in row_specs(config, 1)}
     rows: dict[str, dict[str, Any]] = {}
+    whole = _whole_tables(config)
+    replaced: dict[str, Any] = {}
     for tensor in stored([path]):
         if (place := tables.get(tensor.name)) and (chosen := ids.get(_table(place, config))):
             values = _factor(tensor, (len(chosen), config.width), path)
             rows[place] = {"ids": jnp.asarray(np.array(chosen, np.int32)), "values": values}
+            continue
+        if tensor.name in whole:
+            place = whole[tensor.name]
+            table = _factor(tensor, (_resized(tensor, config, path), config.width), path)
+            if place in replaced and not np.array_equal(replaced[place], table):
+                raise CheckpointError(
+                    f"{path}: {shown(tensor.name)} is not the table that embeds tokens, which this "
+                    "model's head has too"
+                )
+            replaced[place] = table
             continue
         module, _, factor = tensor.name.removesuffix(".weight").rpartition(".")
         known = tensor.name.endswith(".weight") and factor in FACTORS and module in ours
@@ -191,10 +212,27 @@ def _read(
     if absent := [name for name, place in tables.items() if ids and place not in rows]:
         raise CheckpointError(f"{path} does not hold {absent[0]}")
     values = {f"{place}.rows": part["values"] for place, part in rows.items()}
-    warn_if_not_finite({**found, **values}, str(path))
+    warn_if_not_finite({**found, **values, **replaced}, str(path))
     scale = jnp.float32(lora.scale)
     adapters = {m: {"a": found[f"{m}.a"], "b": found[f"{m}.b"], "scale": scale} for m in modules}
-    return adapters, rows
+    return adapters, rows, replaced
+
+
+def _whole_tables(config: models.Config) -> dict[str, str]:
+    """The places of tables of tokens by what PEFT calls them; a head that is tied is the table that
+    embeds tokens, which PEFT saves under both names."""
+    found = {f"{PREFIX}{_table(place, config)}.weight": place for place in row_specs(config, 1)}
+    return {f"{PREFIX}lm_head.weight": "embed", **found}
+
+
+def _resized(tensor: Stored, config: models.Config, path: Path) -> int:
+    """The vocabulary; CheckpointError for a table of more tokens."""
+    if tensor.shape[:1] > (config.vocab,):
+        raise CheckpointError(
+            f"{path}: {shown(tensor.name)} has rows for {tensor.shape[0]} tokens, the model a "
+            f"vocabulary of {config.vocab}: make room for them first (fxad_nn.token_rows.resized)"
+        )
+    return config.vocab
 
 
 def _factor(tensor: Stored, shape: tuple[int, int], path: Path) -> Any:

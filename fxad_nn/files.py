@@ -142,6 +142,24 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def withdrawn(path: Path) -> Iterator[None]:
+    """Take a file's name away before the body runs; it has it again where the body fails, and is
+    removed where it ends. For a file that says something of others that the body replaces."""
+    aside = _temporary(path.with_name(f"{path.name}.old"))
+    there = path.exists()
+    if there:
+        os.replace(path, aside)
+        sync(path.parent)
+    try:
+        yield
+    except BaseException:
+        if there:
+            os.replace(aside, path)
+        raise
+    aside.unlink(missing_ok=True)
+
+
 def discard(path: Path) -> None:
     """Remove a directory. It loses its name first: what a killed process leaves is `abandoned`."""
     unnamed = _temporary(path)

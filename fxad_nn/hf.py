@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,10 @@ from fxad_nn.arrays import from_rows
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import FAMILIES, Family, family_of
 from fxad_nn.families.fields import IDS
-from fxad_nn.files import abandoned, replacing
+from fxad_nn.files import abandoned, replacing, withdrawn
 from fxad_nn.lora import ALL_LINEAR, targeted
 from fxad_nn.models import DTYPES
-from fxad_nn.quantized import KINDS, PART, Quantized, is_quantized, quantized_by_rows
+from fxad_nn.quantized import KINDS, PART, Quantized, is_quantized, quantized_by_rows, stacked
 from fxad_nn.spec import from_named, named_leaves
 from fxad_nn.tensors import (
     Stored,
@@ -64,9 +65,9 @@ def read_model(
 
     Weights become `dtype`, or keep the one they are stored in where it is None. mapped: they
     borrow the memory of mapped files, and are not looked at for NaN. quantize: the format that
-    matrices of linear layers, but not the head's, are kept in; some rows of them are read at a
-    time, mapped or not. Raises CheckpointError naming the file, and the field or tensor, that is
-    missing, damaged or not supported.
+    matrices of linear layers and experts, but not the head's, are kept in; some rows of them are
+    read at a time, mapped or not. Raises CheckpointError naming the file, and the field or tensor,
+    that is missing, damaged or not supported.
     """
     if quantize is not None and quantize not in KINDS:
         raise ConfigError(f"weights cannot be quantised to {quantize!r}; choose from {KINDS}")
@@ -147,11 +148,12 @@ def _read_params(
         for part in parts:
             _check(stored_as[part], shape, where)
     maps = {path: map_file(path) for path in {t.path for t in tensors}} if mapped else {}
-    packed = {f"{n}.weight" for n in targeted(config, ALL_LINEAR)} if quantize else set()
+    linear = {f"{name}.weight" for name in targeted(config, ALL_LINEAR)}
     for name, (leaf, parts, published) in wanted.items():
         tensor = stored_as[parts[0]]
-        if quantize and name in packed:
-            found[name] = _quantised(tensor, leaf.dtype, quantize)
+        if quantize and (name in linear or parts != [published]):
+            experts = len(parts) if parts != [published] else None
+            found[name] = _quantised([stored_as[p] for p in parts], leaf.dtype, quantize, experts)
             continue
         if parts == [published] and tensor.path in maps and tensor.dtype == leaf.dtype:
             found[name] = jnp.asarray(tensor.within(maps[tensor.path]), copy=False)
@@ -183,10 +185,22 @@ def _read(tensor: Stored, dtype: str) -> Any:
     return whole
 
 
-def _quantised(tensor: Stored, dtype: str, format: str) -> Quantized:
-    """A matrix of a file in few bits."""
-    rows, columns = tensor.shape
-    return quantized_by_rows(_rows_of(tensor, dtype), rows, columns, format)
+def _quantised(tensors: list[Stored], dtype: str, format: str, experts: int | None) -> Quantized:
+    """A matrix of a file, or those of so many experts, in few bits."""
+    rows, columns = tensors[0].shape
+
+    def read(start: int, stop: int) -> Any:
+        """Rows of the matrices, one below the other: also of two that meet there."""
+        found = []
+        while start < stop:
+            which, first = divmod(start, rows)
+            last = min(first + stop - start, rows)
+            found.append(_rows_of(tensors[which], dtype)(first, last))
+            start += last - first
+        return found[0] if len(found) == 1 else jnp.concatenate(found)
+
+    kept = quantized_by_rows(read, rows * len(tensors), columns, format)
+    return kept if experts is None else stacked(kept, experts)
 
 
 def _rows_of(tensor: Stored, dtype: str) -> Callable[[int, int], Any]:
@@ -285,21 +299,28 @@ def write_model(
 ) -> None:
     """Write config.json, generation_config.json and the weights, under published names.
 
-    Weights of more than `max_shard_size` bytes are split over several files, with an index. The
-    weights, first, then each other file, are wholly there or not there; weights that were there
-    before are removed once the new ones are whole; other files of the directory stay. Raises
-    ConfigError for a size that is none, CheckpointError where the tree is not the one of the
-    configuration, where the family has no published form of it, and where the disk fails.
+    Weights of more than `max_shard_size` bytes are split over several files, with an index. A
+    process that is killed leaves the model that was there or the new one; where configurations
+    differ it may also leave weights without a config.json, but never with that of others. Other
+    files of the directory stay. Raises ConfigError for a size that is none, CheckpointError where
+    the tree is not the one of the configuration, where the family has no published form of it, and
+    where the disk fails.
     """
     family, most = family_of(config), shard_bytes(max_shard_size)
     try:
         values = _written_config(family, config, params)
         _require_expressed(family, config, values[CONFIG], str(directory / CONFIG))
         tensors = dict(_published(family, config, params, str(directory)))
-        _write_weights(directory, _parts(tensors, most))
-        for name, content in values.items():
-            with replacing(directory / name) as temporary:
-                temporary.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+        texts = {name: json.dumps(content, indent=2) + "\n" for name, content in values.items()}
+        for path in (p for name in texts for p in abandoned(directory, name)):
+            path.unlink(missing_ok=True)
+        before = _shards_there(directory)
+        with ExitStack() as written:  # which get their names last: config.json after all others
+            for name, text in texts.items():
+                temporary = written.enter_context(replacing(directory / name))
+                temporary.write_text(text, "utf-8")
+            _write_weights(directory, _parts(tensors, most), before, _says(directory, texts))
+        _remove(directory, before)
     except ConfigError as error:
         raise CheckpointError(f"{directory}: {error}") from error
     except OSError as error:
@@ -328,33 +349,44 @@ def _parts(tensors: dict[str, Any], most: int) -> list[dict[str, Any]]:
     return parts
 
 
-def _write_weights(directory: Path, parts: list[dict[str, Any]]) -> None:
+def _says(directory: Path, texts: dict[str, str]) -> bool:
+    """Whether these files of a directory hold these texts."""
+    paths = {directory / name: text for name, text in texts.items()}
+    return all(p.is_file() and p.read_bytes() == text.encode() for p, text in paths.items())
+
+
+def _write_weights(
+    directory: Path, parts: list[dict[str, Any]], before: set[str], same: bool
+) -> None:
     """Write the weights beside those that are there, and then put them in their place at once.
 
-    Shards get names that no file has, until one rename tells which weights are the directory's: of
-    their index or, where readers prefer it to an index, of the single file. A process that is
-    killed leaves the old model or the new one, and files that the next save removes.
+    Shards get names that no file has (before: the shards that are there), until one change of names
+    tells which weights are the directory's: of their index or, where readers prefer it to an index,
+    of the single file. Unless the configuration stays the same it is withdrawn before that change.
+    A process that is killed leaves files that the next save removes.
     """
     for path in abandoned(directory, "model*.safetensors*"):
         path.unlink(missing_ok=True)
-    before = _shards_there(directory)
+    ready = nullcontext() if same else withdrawn(directory / CONFIG)
     if len(parts) == 1:
-        with replacing(directory / WEIGHTS) as temporary:
+        with ExitStack() as changed, replacing(directory / WEIGHTS) as temporary:
             write_tree(temporary, parts[0], {"format": "pt"})
+            changed.enter_context(ready)
         (directory / INDEX_FILE).unlink(missing_ok=True)
-    else:
-        shards = dict(zip(_free_names(before, len(parts)), parts, strict=True))
+        return
+    shards = dict(zip(_free_names(before, len(parts)), parts, strict=True))
+    with ExitStack() as changed:
         try:
             for name, tensors in shards.items():
                 with replacing(directory / name) as temporary:
                     write_tree(temporary, tensors, {"format": "pt"})
             with replacing(directory / INDEX_FILE) as temporary:
                 temporary.write_text(json.dumps(_index(shards), indent=2) + "\n", "utf-8")
+                changed.enter_context(ready)
         except BaseException:
             _remove(directory, shards.keys())
             raise
         _remove(directory, [WEIGHTS])
-    _remove(directory, before)
 
 
 def _free_names(taken: set[str], count: int) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import fxad
 import fxad.numpy as jnp
+from fxad_nn.quantized import is_quantized, quantized_ragged_product
 from fxad_nn.spec import Leaf, normal
 
 
@@ -52,7 +53,8 @@ def mixture(
     """sum over a token's experts e of weight_e down_e(activation(gate_e(x)) * up_e(x)).
 
     x: [tokens, width]; weights, experts: [tokens, chosen]. products: what factors are rounded to.
-    The gradient computes the product of gate and up again: cheaper than to keep it.
+    The gradient computes the product of gate and up again: cheaper than to keep it. Matrices that
+    are `Quantized` lie as they are published, [experts, out, in], and have no gradient.
     """
     tokens, chosen = experts.shape
     flat = experts.reshape(-1)  # [tokens * chosen]
@@ -62,6 +64,8 @@ def mixture(
     def product(name: str, rows: Any) -> Any:
         """rows [tokens * chosen, in] in the order of experts, times their matrices."""
         matrices = p[name]["weight"]
+        if is_quantized(matrices):
+            return quantized_ragged_product(rows, matrices, sizes, products)
         if products is None:
             return fxad.lax.ragged_dot(rows, matrices, sizes)
         rows, matrices = rows.astype(products), matrices.astype(products)

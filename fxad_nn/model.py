@@ -88,9 +88,9 @@ def load(
     before it is used, and processes share it. Donated ones are copied first. The files must then
     stay as they are: one that is cut ends the process, and NaN is not warned of.
 
-    quantize: "nf4" or "int8" keeps the matrices of linear layers, but not the head's, in 4 or 8
-    bits, as `fxad_nn.quantized.Quantized`: frozen, for adapters and for generation. One matrix at a
-    time is read and quantised.
+    quantize: "nf4" or "int8" keeps the matrices of linear layers and experts, but not the head's or
+    a router's, in 4 or 8 bits, as `fxad_nn.quantized.Quantized`: frozen, for adapters and for
+    generation. Some rows of a matrix at a time are read and quantised.
 
     Raises CheckpointError naming the file, and the field or
     tensor, that is missing, damaged or not supported.

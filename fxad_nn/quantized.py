@@ -5,12 +5,14 @@
 
 Blocks of 64 neighbours in a row share a scale (`fxad.nn.quantize`). A product unpacks a panel of
 the weight at a time, forward and backward: neither the weight nor its gradient is ever in memory.
+So do the products of mixtures of experts (`fxad.nn.quantized_ragged_dot`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +33,8 @@ PART = 1 << 21  # elements that are quantised at once
 )
 @dataclass(frozen=True)
 class Quantized:
-    """A matrix [rows, columns] of `dtype`, which has the published layout, in few bits."""
+    """A matrix [rows, columns] of `dtype`, which has the published layout, in few bits; or one of
+    each of several experts, [experts, rows, columns]."""
 
     codes: Any
     scales: Any
@@ -40,17 +43,19 @@ class Quantized:
     dtype: str
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.codes.shape[0], self.columns
+    def shape(self) -> tuple[int, ...]:
+        return (*self.codes.shape[:-1], self.columns)
 
     @property
     def size(self) -> int:
-        return int(self.codes.shape[0]) * self.columns
+        return math.prod(self.shape)
 
     def dequantized(self, dtype: str | None = None) -> Any:
-        """The matrix, in its own dtype unless another is given."""
+        """The numbers, in their own dtype unless another is given."""
         wanted = self.dtype if dtype is None else dtype
-        return fxad.nn.dequantize(self.codes, self.scales, self.columns, self.format, wanted)
+        codes, scales = (a.reshape(-1, a.shape[-1]) for a in (self.codes, self.scales))
+        found = fxad.nn.dequantize(codes, scales, self.columns, self.format, wanted)
+        return found.reshape(self.shape)
 
 
 def is_quantized(value: Any) -> bool:
@@ -83,6 +88,12 @@ def quantized_by_rows(
     codes, scales = from_rows(part, rows, max(PART // max(columns, 1), 1))
     [dtype] = dtypes
     return Quantized(codes, scales, format, columns, dtype)
+
+
+def stacked(rows: Quantized, experts: int) -> Quantized:
+    """The matrices of experts, [experts, rows, columns], that lie one below the other."""
+    codes, scales = (a.reshape(experts, -1, a.shape[1]) for a in (rows.codes, rows.scales))
+    return replace(rows, codes=codes, scales=scales)
 
 
 def _quantize(format: str) -> Any:
@@ -136,3 +147,20 @@ def _backward(
 
 
 quantized_product.defvjp(_forward, _backward)
+
+
+def quantized_ragged_product(
+    rows: Any, weight: Quantized, sizes: Any, products: str | None = None
+) -> Any:
+    """rows [n, in] times the transposes of the experts' frozen matrices [experts, out, in]: the
+    first sizes[0] rows with the first expert's, and so on. [n, out], in the dtype of rows; of
+    factors rounded to `products` in float32."""
+    return fxad.nn.quantized_ragged_dot(
+        rows if products is None else rows.astype(products),
+        weight.codes,
+        weight.scales,
+        sizes,
+        weight.columns,
+        weight.format,
+        preferred_element_type=None if products is None else jnp.float32,
+    )

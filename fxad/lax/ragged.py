@@ -137,15 +137,30 @@ def _starts(ends: Array) -> Array:
 
 
 def _rows_times(a: Array, b: Array, sizes: Array, dtype: Any) -> Array:
-    blocks = _Blocks(a.shape[0], sizes)
     _, k, n = b.shape
+
+    def times(rows: Array, group: Array) -> Array:
+        matrix = dynamic_slice(b, (group, 0, 0), (1, k, n))[0]
+        return dot(rows, matrix, preferred_element_type=dtype)
+
+    return by_groups(times, a, n, sizes, dtype)
+
+
+def by_groups(
+    times: Callable[[Array, Array], Array], a: Array, n: int, sizes: Array, dtype: Any
+) -> Array:
+    """Rows of `a` [m, k] by times(rows, their group): [m, n] of a dtype, zeros beyond all groups.
+
+    times is handed so many rows at once, [rows, k], of which those of other groups are not used,
+    and gives [rows, n]; sizes: int32[g], as many as there are groups.
+    """
+    blocks, k = _Blocks(a.shape[0], sizes), a.shape[1]
 
     def one_block(total: Array, block: Any) -> tuple[Array, None]:
         group, first, end = block
         begin, inside = blocks.inside(first, end)
-        matrix = dynamic_slice(b, (group, 0, 0), (1, k, n))[0]
         rows = dynamic_slice(a, (begin, 0), (blocks.rows, k))
-        made = cast(dot(rows, matrix, preferred_element_type=dtype), dtype)
+        made = cast(times(rows, group), dtype)
         there = dynamic_slice(total, (begin, 0), (blocks.rows, n))
         return dynamic_update_slice(total, where(inside, made, there), (begin, 0)), None
 

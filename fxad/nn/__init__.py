@@ -33,7 +33,7 @@ from fxad.nn.activations import (
 )
 from fxad.nn.attention import dot_product_attention
 from fxad.nn.losses import linear_cross_entropy
-from fxad.nn.quantization import dequantize, quantize
+from fxad.nn.quantization import dequantize, quantize, quantized_ragged_dot
 from fxad.nn.softmax import log_softmax, logmeanexp, one_hot, softmax, standardize
 from fxad.numpy.elementwise import tanh
 from fxad.numpy.reductions import logsumexp
@@ -61,6 +61,7 @@ __all__ = [
     "mish",
     "one_hot",
     "quantize",
+    "quantized_ragged_dot",
     "relu",
     "relu6",
     "selu",

@@ -11,11 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.closures import linear_call
+from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.types import ArrayType
 from fxad.ir.packed import BLOCK, CODES, NF4_LEVELS, blocks_of
 from fxad.ir.program import OPS
-from fxad.numpy.core import cast, value_of
+from fxad.lax.ragged import by_groups
+from fxad.lax.reductions import dot_general
+from fxad.lax.shapes import dynamic_index_in_dim
+from fxad.numpy.core import cast, full_of, value_of
 from fxad.numpy.elementwise import abs, where
 from fxad.numpy.manipulation import reshape
 from fxad.numpy.padding import pad
@@ -82,6 +88,86 @@ def dequantize(
     near = dt.float32 if wanted == dt.float64 else wanted
     found = OPS["dequantize"](codes, scales, format=format, columns=columns, dtype=near)
     return cast(found, wanted)
+
+
+def quantized_ragged_dot(
+    lhs: Any,
+    codes: Any,
+    scales: Any,
+    group_sizes: Any,
+    columns: int,
+    format: str = "nf4",
+    *,
+    axis: int = 1,
+    preferred_element_type: Any = None,
+) -> Array:
+    """`fxad.lax.ragged_dot` with matrices in few bits: the first group_sizes[0] rows of lhs times
+    the first matrix, the next group_sizes[1] times the second, ...
+
+    codes, scales: [g, rows, ...], of g matrices [rows, columns] as `quantize` gives them of each.
+    lhs: [m, k]. axis: 1 multiplies with their transposes, as linear layers do with weights
+    [out, in], so that k is `columns` and the result [m, rows]; 0 with the matrices, [m, columns]
+    of k rows. They are unpacked to the dtype of lhs, a panel at a time: no matrix is in memory.
+    Of codes and scales there is no derivative.
+
+    Raises TypeMismatch and ShapeError where operands do not go together.
+    """
+    lhs, codes, scales, sizes = (
+        value_of(a, "quantized_ragged_dot") for a in (lhs, codes, scales, group_sizes)
+    )
+    _check_format("quantized_ragged_dot", format)
+    if not (dt.is_float(lhs.dtype) and dt.is_integer(sizes.dtype)):
+        raise TypeMismatch(
+            f"quantized_ragged_dot: takes floats and integer sizes, not {lhs.type} and {sizes.type}"
+        )
+    good = lhs.ndim == 2 and codes.ndim == scales.ndim == 3 and axis in (0, 1)
+    if not good or lhs.shape[1] != (codes.shape[1], columns)[axis] or sizes.shape != (len(codes),):
+        raise ShapeError(
+            f"quantized_ragged_dot: {lhs.type}, codes {codes.type}, scales {scales.type} and sizes "
+            f"{sizes.type} do not go together over axis {axis} of matrices with {columns} columns"
+        )
+    wanted = lhs.dtype if preferred_element_type is None else preferred_element_type
+    wanted = dt.canonicalize(wanted, explicit=True)
+    constants = OPS["stop_gradient"](codes), OPS["stop_gradient"](scales), cast(sizes, dt.int32)
+    return _ragged(columns, format, axis, wanted)(lhs, *constants)
+
+
+def _ragged(columns: int, format: str, axis: int, dtype: Any) -> Any:
+    """`quantized_ragged_dot` of lhs, codes, scales and sizes: linear in lhs."""
+
+    def product(lhs: Array, codes: Array, scales: Array, sizes: Array) -> Array:
+        rows = codes.shape[1]
+        n = (columns, rows)[axis]
+        if 0 in (*lhs.shape, *codes.shape):
+            return full_of(0, ArrayType(dtype, (lhs.shape[0], n)))
+
+        def times(some: Array, group: Array) -> Array:
+            bits, each = (dynamic_index_in_dim(a, group, keepdims=False) for a in (codes, scales))
+            matrix = dequantize(bits, each, columns, format, lhs.dtype)
+            axes = (((1,), (axis,)), ((), ()))
+            return dot_general(some, matrix, axes, preferred_element_type=dtype)
+
+        return by_groups(times, lhs, n, sizes, dtype)
+
+    @custom_jvp
+    def linear(lhs: Array, *constants: Array) -> Array:
+        return product(lhs, *constants)
+
+    @linear.defjvp
+    def rule(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        lhs, *constants = primals
+
+        def forward(fixed: Any, x: Array) -> Array:
+            return _ragged(columns, format, axis, dtype)(x, *fixed)
+
+        def backward(fixed: Any, ct: Array) -> Array:
+            narrow = cast(ct, lhs.dtype)
+            return _ragged(columns, format, 1 - axis, lhs.dtype)(narrow, *fixed)
+
+        slope = linear_call(forward, backward, tuple(constants), tangents[0])
+        return linear(lhs, *constants), slope
+
+    return linear
 
 
 def _check_format(name: str, format: str) -> None:

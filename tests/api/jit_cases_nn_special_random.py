@@ -41,6 +41,7 @@ nn.call("quantize", X)
 nn.call("quantize", X, "int8")
 CODES, SCALES = (np.asarray(part) for part in fxad.nn.quantize(X))
 nn.call("dequantize", CODES, SCALES, 4)
+nn.call("quantized_ragged_dot", X, CODES[None], SCALES[None], np.array([2]), 4)
 
 KEY = np.array([7, 11], np.uint32)
 SHAPE = (4, 3)

@@ -8,9 +8,11 @@ import fxad.numpy as jnp
 import fxad_nn
 from fxad_nn import models
 from fxad_nn.adapters import load_adapters, save_adapters
+from fxad_nn.errors import CheckpointError
 from fxad_nn.families import family_of
 from fxad_nn.lora import Lora, adapters_of, add_lora, merge_lora, targeted, trainable
 from fxad_nn.model import Model
+from fxad_nn.token_rows import resized
 
 pytestmark = [
     pytest.mark.peers,
@@ -53,6 +55,36 @@ def moved(params, seed=1):
     for leaves in adapters_of(params).values():
         leaves["b"] = jnp.asarray(rng.normal(0, 0.1, leaves["b"].shape), "float32")
     return params
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_whole_tables_of_a_resized_vocabulary(tmp_path, kind, dtype):
+    """PEFT saves them where the vocabulary is not the one of the base's directory any more."""
+    grown = base(tmp_path / "base", kind, dtype)
+    grown.resize_token_embeddings(101)
+    with torch.no_grad():
+        grown.get_input_embeddings().weight[97:] += 0.5
+    targets = ["c_attn"] if kind == "gpt2" else ["q_proj"]
+    config = peft.LoraConfig(
+        r=3, target_modules=targets, task_type="CAUSAL_LM", fan_in_fan_out=kind == "gpt2"
+    )
+    theirs = peft.get_peft_model(grown, config).eval()
+    with pytest.warns(UserWarning, match="embedding"):
+        theirs.save_pretrained(tmp_path / "adapter")
+    model = fxad_nn.load(tmp_path / "base")
+    with pytest.raises(CheckpointError, match="make room for them first"):
+        load_adapters(tmp_path / "adapter", model.params, model.config)
+    params, config = resized(model.params, model.config, 101, 97)
+    params, _ = load_adapters(tmp_path / "adapter", params, config)
+    assert params["embed"]["token"].dtype == model.params["embed"]["token"].dtype
+    ours = np.asarray(Model(params, config)(TOKENS % 4 + 97), np.float32)
+    with torch.no_grad():
+        wanted = theirs(torch.from_numpy(TOKENS % 4 + 97)).logits.float().numpy()
+    if dtype == torch.float32:
+        np.testing.assert_allclose(ours, wanted, atol=1e-4)
+    else:
+        np.testing.assert_allclose(ours, wanted, atol=0.05 * abs(wanted).max())
 
 
 CASES = [

@@ -404,6 +404,59 @@ def test_a_save_that_is_killed_leaves_the_old_weights_or_the_new(tmp_path, befor
     assert found == sorted(found) and not found[0] and found[-1]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("1GB", "1GB"), (12_000, 12_000), ("1GB", 12_000), (12_000, "1GB")]
+)
+def test_a_save_that_is_killed_leaves_no_weights_with_the_configuration_of_others(
+    tmp_path, before, after
+):
+    old = made(LLAMA)
+    config = replace(LLAMA, rope_theta=2.0 * LLAMA.rope_theta)  # the shapes are the same
+    new = fxad_nn.Model(fxad.tree.map(lambda leaf: leaf + 1, old.params), config)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fxad_nn"])
+    found, status, last = [], None, 0
+    while status != 0:
+        directory = tmp_path / str(last)
+        fxad_nn.save(old, directory, max_shard_size=before)
+        process = context.Process(target=save_and_end_at, args=(directory, new, after, last))
+        process.start()
+        process.join()
+        status, last = process.exitcode, last + 1
+        assert status in (0, 9)
+        try:
+            there = fxad_nn.load(directory)
+        except CheckpointError as error:
+            assert "config.json" in str(error)
+            found.append(1)
+        else:
+            same = np.array_equal(*(fxad.tree.leaves(m.params)[0] for m in (there, old)))
+            assert there.config.rope_theta == (old if same else new).config.rope_theta
+            found.append(0 if same else 2)
+        fxad_nn.save(new, directory, max_shard_size=after)
+        assert fxad_nn.load(directory).config == new.config
+        assert not [path.name for path in directory.iterdir() if path.name.startswith(".")]
+    assert found == sorted(found) and set(found) == {0, 1, 2}
+
+
+def test_a_disk_that_fails_leaves_the_configuration_that_was_there(tmp_path, monkeypatch):
+    model = made(LLAMA)
+    fxad_nn.save(model, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real = os.replace
+
+    def failing(source, target):
+        if Path(target).name == "model.safetensors":
+            assert not (tmp_path / "config.json").exists()
+            raise OSError(errno.EIO, "Input/output error")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(CheckpointError, match="Input/output"):
+        fxad_nn.save(fxad_nn.Model(model.params, replace(LLAMA, rope_theta=5.0)), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.mark.peers
 def test_transformers_loads_shards(tmp_path):
     transformers = pytest.importorskip("transformers")

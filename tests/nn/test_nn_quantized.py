@@ -25,7 +25,7 @@ from fxad_nn.generate import generate
 from fxad_nn.layers import conv1d, linear
 from fxad_nn.lora import ALL_LINEAR, add_lora, merge_lora, targeted, trainable
 from fxad_nn.objective import Answers
-from fxad_nn.quantized import KINDS, is_quantized, quantized
+from fxad_nn.quantized import KINDS, is_quantized, quantized, stacked
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.step import tuning_step
 from fxad_nn.tensors import Stored
@@ -33,6 +33,10 @@ from fxad_nn.tensors import Stored
 RNG = np.random.default_rng(0)
 LLAMA = models.preset("llama-tiny", width=64, heads=4, groups=2, head_dim=16, hidden=192)
 GPT2 = models.preset("tiny", width=64)
+EXPERTS = models.preset(
+    "mixtral-8x7b", vocab=67, width=64, heads=4, groups=2, layers=2, head_dim=16, hidden=80,
+    context=64, experts=4,
+)  # fmt: skip
 TOKENS = RNG.integers(0, 60, (2, 12)).astype(np.int32)
 
 
@@ -66,23 +70,31 @@ def reference(w, kind):
 
 def made(config, seed=0):
     params = init_params(models.family(config).spec(config), fxad.random.key(seed))
-    return fxad.tree.map(lambda p: (8 * p if p.ndim == 2 else p).astype(config.dtype), params)
+    return fxad.tree.map(lambda p: (8 * p if p.ndim > 1 else p).astype(config.dtype), params)
 
 
 def in_bits(params, config, kind):
-    """The parameters with the matrices of linear layers quantised, and the same dequantised."""
+    """The parameters with the matrices of layers and experts quantised, and these dequantised."""
     names = {f"{name}.weight" for name in targeted(config, ALL_LINEAR)}
 
     def one(path, leaf):
         name = fxad.tree.keystr(path, simple=True, separator=".")
+        if ".experts." in name:  # [experts, in, out], published as [out, in]
+            rows = leaf.swapaxes(1, 2).reshape(-1, leaf.shape[1])
+            return stacked(quantized(rows, kind), len(leaf))
         return quantized(leaf, kind) if name in names else leaf
 
+    def whole(leaf):
+        if not is_quantized(leaf):
+            return leaf
+        found = leaf.dequantized()
+        return found if found.ndim == 2 else found.swapaxes(1, 2)
+
     kept = fxad.tree.map_with_path(one, params)
-    assert sum(map(is_quantized, fxad.tree.leaves(kept, is_leaf=is_quantized))) == len(names)
-    plain = fxad.tree.map(
-        lambda leaf: leaf.dequantized() if is_quantized(leaf) else leaf, kept, is_leaf=is_quantized
-    )
-    return kept, plain
+    experts = 3 * config.layers if getattr(config, "experts", 0) else 0
+    found = fxad.tree.leaves(kept, is_leaf=is_quantized)
+    assert sum(map(is_quantized, found)) == len(names) + experts
+    return kept, fxad.tree.map(whole, kept, is_leaf=is_quantized)
 
 
 # What is kept
@@ -154,7 +166,9 @@ def test_a_bias_is_added_before_sums_are_rounded():
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("config", [LLAMA, replace(LLAMA, dtype="bfloat16"), GPT2], ids=str)
+@pytest.mark.parametrize(
+    "config", [LLAMA, replace(LLAMA, dtype="bfloat16"), GPT2, EXPERTS], ids=str
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_computes_what_its_dequantised_weights_do(config, kind):
     kept, plain = in_bits(made(config), config, kind)
@@ -167,10 +181,14 @@ def test_a_model_computes_what_its_dequantised_weights_do(config, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mapped", [False, True])
-def test_loading_quantises_the_matrices_of_linear_layers(tmp_path, kind, mapped):
-    fxad_nn.save(fxad_nn.Model(made(LLAMA), LLAMA), tmp_path)
+@pytest.mark.parametrize("config", [LLAMA, EXPERTS], ids=["llama", "mixtral"])
+def test_loading_quantises_the_matrices_of_layers_and_experts(
+    tmp_path, kind, mapped, config, monkeypatch
+):
+    monkeypatch.setattr("fxad_nn.quantized.PART", 64 * 50)  # parts end in the midst of experts
+    fxad_nn.save(fxad_nn.Model(made(config), config), tmp_path)
     model = fxad_nn.load(tmp_path, quantize=kind, mapped=mapped)
-    kept, _ = in_bits(fxad_nn.load(tmp_path).params, LLAMA, kind)
+    kept, _ = in_bits(fxad_nn.load(tmp_path).params, config, kind)
     for (name, one), (again, other) in zip(
         named_leaves(model.params), named_leaves(kept), strict=True
     ):
@@ -299,9 +317,10 @@ def lora_steps(params, config, count=4):
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("bfloat16", 1e-2)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_adapters_learn_what_they_learn_beside_dequantised_weights(dtype, rtol, kind):
+@pytest.mark.parametrize("config", [LLAMA, EXPERTS], ids=["llama", "mixtral"])
+def test_adapters_learn_what_they_learn_beside_dequantised_weights(dtype, rtol, kind, config):
     """Products of both have the same factors; what is fused with them may round apart."""
-    config = replace(LLAMA, dtype=dtype)
+    config = replace(config, dtype=dtype)
     kept, plain = in_bits(made(config), config, kind)
     (losses, trained), (expected, wanted) = lora_steps(kept, config), lora_steps(plain, config)
     np.testing.assert_allclose(losses, expected, rtol=rtol)
@@ -415,6 +434,21 @@ def test_fine_tuning_saves_adapters_that_merge_into_the_base(tmp_path, base):
         named_leaves(found.params), named_leaves(merged), strict=True
     ):
         np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_a_mixture_of_experts_is_tuned_beside_its_quantised_experts(tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("tokenizers")
+    small = {"width": 32, "heads": 4, "groups": 2, "hidden": 64, "layers": 2, "experts": 4}
+    base = write_model(tmp_path / "model", preset="mixtral-8x7b", **small)
+    tuned = finetune(recipe(tmp_path, base, steps=20))
+    history = [loss for _, loss in tuned.result.run.history["train"]]
+    assert history[-1] < 0.8 * history[0]
+    experts = tuned.result.run.task.frozen["blocks"][0]["mlp"]["experts"]
+    assert {weight["weight"].shape for weight in experts.values()} == {(4, 64, 32), (4, 32, 64)}
+    assert all(is_quantized(weight["weight"]) for weight in experts.values())
+    params, _ = load_adapters(tuned.saved[0], *vars(fxad_nn.load(base)).values())
+    assert "lora" in params["blocks"][0]["attention"]["q"]
 
 
 def test_a_quantised_run_is_resumed_to_the_same_bits(tmp_path, base):

@@ -17,16 +17,17 @@ from fxad_nn.spec import init_params
 from fxad_nn.tokenizer import from_directory
 
 
-def write_model(path, dtype="bfloat16", template=CHATML, **changes):
-    """A Llama of random weights with a tokenizer of bytes and merges, and a chat template."""
+def write_model(path, dtype="bfloat16", template=CHATML, preset="llama-tiny", **changes):
+    """A Llama, or another decoder, of random weights with a tokenizer of bytes and merges, and a
+    chat template."""
     path.mkdir()
     settings = {} if template is None else {"chat_template": template}
     write_trained(path, "BPE", OWN * 40, eos_token="<|im_end|>", **settings)
     sizes = {"context": 128, "width": 32, "head_dim": 8, "hidden": 64, "tied": True} | changes
-    config = models.preset("llama-tiny", vocab=from_directory(path).size, **sizes)
+    config = models.preset(preset, vocab=from_directory(path).size, **sizes)
     params = init_params(models.family(config).spec(config), fxad.random.key(0))
     # Weights of the size of trained ones, or frozen ones could not be made to say anything.
-    params = fxad.tree.map(lambda p: (p * 10 if p.ndim == 2 else p).astype(dtype), params)
+    params = fxad.tree.map(lambda p: (p * 10 if p.ndim > 1 else p).astype(dtype), params)
     fxad_nn.save(fxad_nn.Model(params, replace(config, dtype=dtype)), path)
     return path
 
