@@ -34,11 +34,12 @@ from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
 from fxad_nn.model import load
 from fxad_nn.optim import averaged
 from fxad_nn.options import add_options, build, option, parse
-from fxad_nn.plot import draw_losses
+from fxad_nn.plot import draw
 from fxad_nn.prepare import PrepareOptions, prepare
 from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import Run, fxad_version, resumed_options, saved_optimizer
 from fxad_nn.run_file import joined, read_options
+from fxad_nn.samples import latest
 from fxad_nn.screen import Bytes, Output, Screen, complain, console_on, say
 from fxad_nn.tokenizer import Tokenizer, from_directory, start_of
 from fxad_nn.train import Result, train
@@ -313,7 +314,7 @@ def _draw(run: Run, console: Console) -> None:
     curve = run.directory / CURVE
     try:
         write_table(run.history, run.directory / TABLE)
-        draw_losses(run.history, curve)
+        draw(run.history, curve, latest(run.directory))
         say(console, f"loss curve: {curve}")
     except (UserError, OSError) as error:
         say(console, f"no loss curve: {error}")
@@ -324,7 +325,7 @@ def _plot(directory: Path, console: Console) -> None:
     history = read_losses(directory / LOSSES)
     write_table(history, directory / TABLE)
     say(console, f"losses: {directory / TABLE}")
-    draw_losses(history, directory / CURVE)
+    draw(history, directory / CURVE, latest(directory))
     say(console, f"loss curve: {directory / CURVE}")
 
 

@@ -56,20 +56,21 @@ class Keeper:
         self._writing: list[_Writing] = []
         self._changes = 0
 
-    def record(self, kind: str, loss: float) -> None:
-        """Add a loss, "train" or "val", of the run's present step to its history, on the disk too.
+    def record(self, kind: str, value: float) -> None:
+        """Add a loss, "train" or "val", or the gradient's "norm", of the run's present step to its
+        history, on the disk too.
 
         A disk that refuses is mentioned once; the next time every line that is missing is written.
         """
         run = self._run
-        run.history[kind].append([run.step, loss])
-        self._unwritten.append(point(kind, run.step, loss))
+        run.history[kind].append([run.step, value])
+        self._unwritten.append(point(kind, run.step, value))
         with self._trying("losses"):
             path = run.directory / LOSSES
             append(path, self._unwritten if path.exists() else lines_of(run.history))
             self._unwritten = []
         self._tell_start()
-        self.watch({f"loss/{kind}": loss})
+        self.watch({"gradient_norm" if kind == "norm" else f"loss/{kind}": value})
 
     def watch(self, scalars: Mapping[str, float]) -> None:
         """Add numbers of the run's present step to its event file, where it wants one."""

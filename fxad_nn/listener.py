@@ -9,6 +9,7 @@ train(options, Quiet())
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +19,21 @@ from fxad_nn.samples import Sample
 
 @dataclass(frozen=True)
 class Progress:
-    """A report every few steps. `utilisation` is model FLOPs over the machine's peak."""
+    """A report every few steps.
+
+    loss and gradient_norm (before clipping; NaN where no gradient was finite) are means over the
+    steps since the last report. utilisation: model FLOPs over the machine's peak. resident: bytes
+    of memory that the process holds; predicted: what `--memory` predicted of them, or None.
+    """
 
     step: int
     loss: float
     learning_rate: float
     tokens_per_second: float
     utilisation: float
+    gradient_norm: float = math.nan
+    resident: int = 0
+    predicted: int | None = None
 
 
 class Listener:

@@ -2,11 +2,15 @@
 
 {"from": 0}
 {"step": 10, "train": 3.31}
+{"step": 10, "norm": 0.83}
 {"step": 250, "val": 2.71}
 {"from": 250}                       a resumed run: what follows step 250 above counts no longer
 
     append(path, [point("train", 10, 3.31)])
-    history = read_losses(path)     # {"train": [[10, 3.31]], "val": [[250, 2.71]]}
+    history = read_losses(path)     # {"train": [[10, 3.31]], "norm": ..., "val": [[250, 2.71]]}
+
+"train" and "val" are losses, "norm" is the global norm of the gradient before it is clipped, a mean
+over the steps since the last report as "train" is.
 """
 
 from __future__ import annotations
@@ -24,21 +28,22 @@ from fxad_nn.files import replacing
 
 LOSSES, TABLE = "losses.jsonl", "losses.csv"
 LONGEST = 256  # bytes of a line
-LINE = record({}, {"from": integer(), "step": integer(), "train": number(), "val": number()})
+KINDS = ("train", "val", "norm")
+LINE = record({}, {"from": integer(), "step": integer(), **dict.fromkeys(KINDS, number())})
 
 History = dict[str, list[list[float]]]
-"""{"train": [[step, loss], ...], "val": [[step, loss], ...]}"""
+"""{"train": [[step, loss], ...], "val": [[step, loss], ...], "norm": [[step, norm], ...]}"""
 Line = dict[str, Any]
 
 
 def empty_history() -> History:
     """No losses yet."""
-    return {"train": [], "val": []}
+    return {kind: [] for kind in KINDS}
 
 
-def point(kind: str, step: int, loss: float) -> Line:
-    """The line of one loss; kind is "train" or "val"."""
-    return {"step": step, kind: loss}
+def point(kind: str, step: int, value: float) -> Line:
+    """The line of one number; kind is one of KINDS."""
+    return {"step": step, kind: value}
 
 
 def begun(step: int) -> Line:
@@ -66,7 +71,7 @@ def append(path: Path, lines: Iterable[Line]) -> None:
 
 def read_losses(path: Path) -> History:
     """The history in a file, each step once; lines that are not whole are passed over."""
-    found: dict[str, dict[int, float]] = {"train": {}, "val": {}}
+    found: dict[str, dict[int, float]] = {kind: {} for kind in KINDS}
     if not path.is_file():
         raise DataError(f"there is no file {path}; training writes it with its first report")
     with open(path, "rb") as file:
@@ -81,13 +86,16 @@ def read_losses(path: Path) -> History:
 
 
 def write_table(history: History, path: Path) -> None:
-    """The history as CSV, a line for each step that has a loss: step,train,val. Raises OSError."""
+    """The history as CSV, a line for each step that has a number: step,train,val,norm.
+
+    Raises OSError.
+    """
     rows: dict[int, dict[str, float]] = {}
     for kind, points in history.items():
         for step, loss in points:
             rows.setdefault(int(step), {})[kind] = loss
     with replacing(path) as temporary, open(temporary, "w", newline="") as file:
-        table = csv.DictWriter(file, ["step", "train", "val"], restval="")
+        table = csv.DictWriter(file, ["step", *KINDS], restval="")
         table.writeheader()
         table.writerows({"step": step, **rows[step]} for step in sorted(rows))
 
@@ -98,4 +106,5 @@ def _parsed(text: bytes) -> Line:
         line: Line = parse(text, LINE, LOSSES, DataError) if text.endswith(b"\n") else {}
     except DataError:
         return {}
-    return line if line.keys() in ({"from"}, {"step", "train"}, {"step", "val"}) else {}
+    whole = ({"from"}, *({"step", kind} for kind in KINDS))
+    return line if line.keys() in whole else {}

@@ -39,6 +39,7 @@ class Chosen(Generic[Options]):
 
     options: Options
     line: str
+    predicted: int
     warnings: list[str]
 
 
@@ -80,7 +81,7 @@ def choose(options: Options, task: Task, params: Any, state: Any) -> Chosen[Opti
         if found.total <= allowed:
             line = f"{shown(allowed)} allowed, about {shown(found.total)} taken ({found})"
             line = f"memory: {line}, with {described(candidate, how)}"
-            return Chosen(candidate, line, _beyond(allowed))
+            return Chosen(candidate, line, found.total, _beyond(allowed))
         if least is None or found.total < least[0].total:
             least = found, described(candidate, how)
     assert least is not None

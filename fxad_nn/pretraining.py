@@ -2,7 +2,7 @@
 
 task = Pretraining(options, config, open_data(options.data))
 step = task.compiled(adamw(1e-3))
-params, state, loss = step(params, state, *task.batch(0))
+params, state, (loss, norm) = step(params, state, *task.batch(0))
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Pretraining:
     def compiled(self, optimizer: Optimizer) -> Step:
         o = self._options
         config = replace(self._config, recompute=o.recompute, offload=o.offload)
-        return train_step(config, optimizer, o.clip, self.parts[0], o.dtype, o.penalties)
+        how = o.clip, self.parts[0], o.dtype, o.penalties
+        return train_step(config, optimizer, *how, with_norm=True)
 
     def changed(self, options: TrainOptions) -> Pretraining:
         return Pretraining(options, self._config, self.data)

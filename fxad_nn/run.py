@@ -59,7 +59,7 @@ class Run:
     """A training run between two steps: everything that changes, and what it works on.
 
     sampled: the last step that samples were taken at. notes: what there is to say before the first
-    step, beside what the task says.
+    step, beside what the task says. predicted: bytes the process takes, where `--memory` chose.
     """
 
     options: RunOptions
@@ -74,6 +74,7 @@ class Run:
     checkpoint: Path | None = None
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    predicted: int | None = None
 
     @property
     def context(self) -> int:
@@ -112,7 +113,14 @@ def fitted(run: Run) -> Run:
     chosen = choose(run.options, run.task, run.params, run.state)
     task = run.task.changed(chosen.options)
     warnings = [*run.warnings, *chosen.warnings]
-    return replace(run, options=chosen.options, task=task, notes=[chosen.line], warnings=warnings)
+    return replace(
+        run,
+        options=chosen.options,
+        task=task,
+        notes=[chosen.line],
+        predicted=chosen.predicted,
+        warnings=warnings,
+    )
 
 
 def new_directory(out: Path | None, name: str) -> Path:

@@ -7,11 +7,15 @@ for sample in continued(params, config, prompts, tokenizer, 64):
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from fxad.core.schema import integer, nullable, parse, record, string
 from fxad_nn import models
+from fxad_nn.errors import DataError
 from fxad_nn.generate import generate
 from fxad_nn.tokenizer import Tokenizer
 
@@ -20,6 +24,11 @@ SAMPLES = "samples.jsonl"
 
 MOST = 3
 """How many prompts are taken from a validation split."""
+
+LONGEST = 1 << 20  # bytes of a line
+LINE = record(
+    {"step": integer(), "prompt": string(), "text": string(), "wanted": nullable(string())}
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,21 @@ class Sample:
     prompt: str
     text: str
     wanted: str | None
+
+
+def latest(directory: Path) -> list[Sample]:
+    """The samples of the last step that a run's directory holds any of; none where it has none, or
+    where lines of the file are not whole."""
+    path, found = directory / SAMPLES, list[tuple[int, Sample]]()
+    if not path.is_file():
+        return []
+    with open(path, "rb") as file:
+        while text := file.readline(LONGEST):
+            with contextlib.suppress(DataError):
+                line = parse(text, LINE, SAMPLES, DataError)
+                found.append((line.pop("step"), Sample(**line)))
+    last = found[-1][0] if found else 0
+    return [sample for step, sample in found if step == last][-MOST:]
 
 
 def continued(

@@ -1,4 +1,4 @@
-"""What the command line shows: text on standard output, and a progress bar while it trains.
+"""What the command line shows: text on standard output, and a view of a run while it trains.
 
 output = Output(sys.stdout)
 with Screen(output) as screen:
@@ -16,16 +16,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from fxad_nn.listener import Listener, Progress
+from fxad_nn.live import View
 from fxad_nn.run import Run
 from fxad_nn.samples import Sample
 
@@ -81,7 +76,7 @@ def complain(text: str) -> None:
 
 
 class Screen(Listener):
-    """A live progress bar with loss, learning rate, speed and utilisation.
+    """What a run says, above a view of its progress (`fxad_nn.live`).
 
     Where nobody can see it any more it asks to stop.
     """
@@ -89,41 +84,26 @@ class Screen(Listener):
     def __init__(self, output: Output) -> None:
         self._output = output
         self._console = console_on(output)
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[report]}"),
-            TimeRemainingColumn(compact=True),
-            console=self._console,
-        )
-        self._task: Any = None
+        self._view: View | None = None
 
     def __enter__(self) -> Screen:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._task is not None:  # stopping a bar that never started prints an empty line
-            self._bar.stop()
+        if self._view is not None:
+            self._view.stop()
 
     def started(self, run: Run, parameters: int, peak: float) -> None:
         for line in [*run.task.lines(), *run.notes]:
             self._print(line)
         self._print(f"trained: {parameters:,} parameters")
         self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")
-        steps = run.options.steps
-        self._bar.start()
-        self._task = self._bar.add_task(
-            "train", total=steps, completed=run.step, report="compiling"
-        )
+        self._view = View(self._console, run.options.steps, run.step)
+        self._view.start()
 
     def progressed(self, progress: Progress) -> None:
-        p = progress
-        report = (
-            f"loss {p.loss:.3f}  lr {p.learning_rate:.1e}  "
-            f"{p.tokens_per_second:,.0f} tok/s  MFU {p.utilisation:.1%}"
-        )
-        self._bar.update(self._task, completed=p.step, report=report)
+        if self._view is not None:
+            self._view.report(progress)
 
     def evaluated(self, step: int, loss: float) -> None:
         self._print(f"step {step}: validation loss {loss:.4f} (sample)")

@@ -20,7 +20,7 @@ from fxad_nn.lora import with_dropout
 from fxad_nn.loss import NONE, Penalties
 from fxad_nn.loss_scale import loss_scale, scaled_value_and_grad, unscaled
 from fxad_nn.objective import Objective
-from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm
+from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm, global_norm
 
 DTYPES = ("float32", "bfloat16", "float16", "f32", "bf16", "fp16")
 LONG = {"f32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -33,6 +33,7 @@ def train_step(
     accumulate: int = 1,
     dtype: str | None = None,
     penalties: Penalties = NONE,
+    with_norm: bool = False,
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
 
@@ -46,7 +47,8 @@ def train_step(
     "bfloat16" parameters, sums, activations between layers, gradients and moments stay float32.
     "float16" wants an optimizer with a loss scale (`fxad_nn.loss_scale.with_loss_scale`): the step
     then scales its loss, and divides the gradients by the scale before it clips them.
-    penalties: what the loss adds to cross-entropy.
+    penalties: what the loss adds to cross-entropy. with_norm: the last result is (mean loss, global
+    norm of the gradient before it is clipped), which costs nothing where it is clipped.
     """
     if dtype not in (None, *DTYPES):
         hint = did_you_mean(str(dtype), DTYPES)
@@ -77,13 +79,18 @@ def train_step(
             value, grads = loss_and_grads(scale, params, (tokens, targets))
         else:
             value, grads = accumulated(params, scale, tokens, targets)
-        grads = unscaled(grads, scale)
-        if clip is not None:
-            grads, _ = clip_by_global_norm(grads, clip)
+        grads, norm = _clipped(unscaled(grads, scale), clip, with_norm)
         params, state = update(grads, state, params)
-        return params, state, value
+        return params, state, (value, norm) if with_norm else value
 
     return fxad.jit(step, donate_argnums=(0, 1))
+
+
+def _clipped(grads: Any, clip: float | None, with_norm: bool) -> tuple[Any, Any]:
+    """Gradients of a global norm of at most `clip`, and the norm before, where it is asked for."""
+    if clip is None:
+        return grads, global_norm(grads) if with_norm else None
+    return clip_by_global_norm(grads, clip)
 
 
 def tuning_step(
@@ -93,6 +100,7 @@ def tuning_step(
     dropout: float = 0.0,
     seed: int = 0,
     residual_dropout: float = 0.0,
+    with_norm: bool = False,
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (trained, state, frozen, reference, *batch, number) -> (trained, state, loss).
 
@@ -100,7 +108,7 @@ def tuning_step(
     has gradients and a state, and only these two are donated. batch: what the objective takes, each
     array int32 [accumulate, rows, ...]; the loss is the objective's sum over all of them by its
     count over all of them. dropout: of the inputs of adapters, residual_dropout: of what layers
-    add, both by keys that follow from `seed` and the step's `number`.
+    add, both by keys that follow from `seed` and the step's `number`. with_norm: as `train_step`.
     """
 
     def step(
@@ -128,10 +136,9 @@ def tuning_step(
         grads = unscaled(grads, scale)
         # Divided last, in float32: factors of narrower products would lose what is small.
         loss, grads = fxad.tree.map(lambda x: (x / count).astype(x.dtype), (loss, grads))
-        if clip is not None:
-            grads, _ = clip_by_global_norm(grads, clip)
+        grads, norm = _clipped(grads, clip, with_norm)
         trained, state = optimizer.update(grads, state, trained)
-        return trained, state, loss
+        return trained, state, (loss, norm) if with_norm else loss
 
     return fxad.jit(step, donate_argnums=(0, 1))
 

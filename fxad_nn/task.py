@@ -15,8 +15,8 @@ from fxad_nn.tokenizer import Tokenizer
 
 Batch = tuple[Any, ...]
 """Arrays; of the first every element is a token that goes through the model."""
-Step = Callable[..., tuple[Any, Any, Any]]
-"""(params, state, *batch) -> (params, state, loss), the first two donated."""
+Step = Callable[..., tuple[Any, Any, tuple[Any, Any]]]
+"""(params, state, *batch) -> (params, state, (loss, gradient's norm)), the first two donated."""
 
 
 class Task(Protocol):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import fxad
+from fxad.core.system import resident_now
 from fxad_nn.directory import reserved
 from fxad_nn.errors import TrainingError
 from fxad_nn.flops import measured_peak
@@ -89,6 +90,8 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
     def report() -> None:
         progress = meter.report()
         keeper.record("train", progress.loss)
+        if math.isfinite(progress.gradient_norm):
+            keeper.record("norm", progress.gradient_norm)
         keeper.watch(
             {
                 "learning_rate": progress.learning_rate,
@@ -128,15 +131,15 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
     return stop.is_set() or listener.should_stop()
 
 
-def _step(run: Run, step: Step) -> tuple[Any, int]:
-    """Do one step; its loss, and how many tokens went through the model. Until it returns there is
-    nothing to save: the old is donated."""
+def _step(run: Run, step: Step) -> tuple[tuple[Any, Any], int]:
+    """Do one step; its loss and its gradient's norm, and how many tokens went through the model.
+    Until it returns there is nothing to save: the old is donated."""
     batch = run.task.batch(run.step)
     given = run.params, run.state
     run.params = run.state = None
-    run.params, run.state, loss = step(*given, *batch)
+    run.params, run.state, measured = step(*given, *batch)
     run.step += 1
-    return loss, batch[0].size
+    return measured, batch[0].size
 
 
 class Meter:
@@ -146,6 +149,7 @@ class Meter:
         self._run, self._rate, self._peak = run, rate, peak
         self._flops = run.task.flops_per_token
         self._losses: list[Any] = []
+        self._norms: list[Any] = []
         self._seconds, self._tokens = 0.0, 0
         self._warm = False
         self.restart()
@@ -154,9 +158,10 @@ class Meter:
         """Start timing the next step, leaving out what happened since the last one."""
         self._since = time.perf_counter()
 
-    def add(self, loss: Any, tokens: int) -> None:
+    def add(self, measured: tuple[Any, Any], tokens: int) -> None:
         """One step was done. The first step of all, which compiles, is not timed."""
-        self._losses.append(loss)
+        self._losses.append(measured[0])
+        self._norms.append(measured[1])
         now = time.perf_counter()
         if self._warm:
             self._seconds += now - self._since
@@ -170,17 +175,27 @@ class Meter:
         return bool(self._losses)
 
     def report(self) -> Progress:
-        """The mean loss and the speed since the last report."""
+        """The mean loss and gradient's norm, and the speed, since the last report."""
         losses = [float(loss) for loss in self._losses]
+        norms = [norm for norm in map(float, self._norms) if math.isfinite(norm)]
         if not all(map(math.isfinite, losses)):
             raise TrainingError(self._diverged(losses))
         self._seconds += time.perf_counter() - self._since  # fetching waits for pending work
         self._since = time.perf_counter()
         speed = self._tokens / self._seconds if self._tokens else 0.0
-        self._losses, self._seconds, self._tokens = [], 0.0, 0
+        self._losses, self._norms, self._seconds, self._tokens = [], [], 0.0, 0
         rate = float(self._rate(np.float32(self._run.step - 1)))
         mean = sum(losses) / len(losses)
-        return Progress(self._run.step, mean, rate, speed, speed * self._flops / self._peak)
+        return Progress(
+            self._run.step,
+            mean,
+            rate,
+            speed,
+            speed * self._flops / self._peak,
+            gradient_norm=sum(norms) / len(norms) if norms else math.nan,
+            resident=resident_now(),
+            predicted=self._run.predicted,
+        )
 
     def _diverged(self, losses: list[float]) -> str:
         """Which loss was no number, and what it left."""

@@ -2,7 +2,7 @@
 
 task = Tuning(options, config, frozen, corpus)
 step = task.compiled(adamw(1e-4))
-trained, state, loss = step(trained, state, *task.batch(0))
+trained, state, (loss, norm) = step(trained, state, *task.batch(0))
 
 With `options.pack` examples share rows, which are packed once: every epoch takes the same rows in
 another order. A step takes so many rows that it has about as many examples as without.
@@ -211,8 +211,15 @@ class Tuning:
 
     def _step(self, optimizer: Optimizer) -> Any:
         o = self._options
-        dropouts = {"dropout": o.dropout, "residual_dropout": o.residual_dropout}
-        return tuning_step(self._objective, optimizer, o.clip, seed=o.seed, **dropouts)
+        return tuning_step(
+            self._objective,
+            optimizer,
+            o.clip,
+            dropout=o.dropout,
+            residual_dropout=o.residual_dropout,
+            seed=o.seed,
+            with_norm=True,
+        )
 
     def changed(self, options: FinetuneOptions) -> Tuning:
         return Tuning(options, self._config, self.frozen, self._corpus, self._reference)

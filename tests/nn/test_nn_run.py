@@ -24,10 +24,10 @@ def test_losses_survive_a_kill(tmp_path):
     append(path, [begun(0), point("train", 1, 3.5), point("val", 2, 3.0), point("train", 2, 3.25)])
     with open(path, "ab") as file:
         file.write(b'{"step": 3, "tra')  # killed here
-    assert read_losses(path) == {"train": [[1, 3.5], [2, 3.25]], "val": [[2, 3.0]]}
+    assert read_losses(path) == {"train": [[1, 3.5], [2, 3.25]], "val": [[2, 3.0]], "norm": []}
     append(path, [begun(1), point("train", 2, 3.25)])
     append(path, [point("train", 3, 3.0)])
-    assert read_losses(path) == {"train": [[1, 3.5], [2, 3.25], [3, 3.0]], "val": []}
+    assert read_losses(path) == {"train": [[1, 3.5], [2, 3.25], [3, 3.0]], "val": [], "norm": []}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_lines_that_are_no_losses_are_passed_over(tmp_path, line):
     with open(path, "ab") as file:
         file.write(line + b"\n")
     append(path, [point("train", 5, 2.5)])
-    assert read_losses(path) == {"train": [[1, 3.5], [5, 2.5]], "val": []}
+    assert read_losses(path) == {"train": [[1, 3.5], [5, 2.5]], "val": [], "norm": []}
 
 
 def test_a_resumed_run_has_each_loss_once(tmp_path, text):
