@@ -13,12 +13,15 @@ from fxad.core.types import ArrayType, TapeType
 from fxad.ir.kernel import Kernel, kernel_text
 from fxad.ir.program import Program, subprograms
 
+RULED = frozenset({"custom_jvp", "custom_vjp", "custom_vmap"})
+
 
 def digest(program: Program, known: Container[str]) -> str | None:
     """A hash of what `Program.key` compares and of the user's lines, which kernels carry along.
 
     None if the program holds something that has no meaning outside this process: a Python
-    function, or an op that is not among the `known` ones.
+    function, or an op that is not among the `known` ones. Custom rules are no part of it: who
+    compiles a program differentiates it no more, and runs what the rules stand beside.
     """
     parts: list[str] = []
     try:
@@ -34,9 +37,21 @@ def _write_rows(key: tuple[Any, ...], parts: list[str]) -> None:
     inputs, *eqns, outputs = key
     _write((inputs, outputs), parts)
     text = functools.cache(_text)
-    for name, operands, params, types in eqns:
+    for name, operands, params, types in map(_without_rules, eqns):
         places = [a if type(a) is int else text(a) for a in operands]  # of variables, or numbers
         parts += (f"{name}{places}", text(params), text(types))
+
+
+def _without_rules(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The key of an equation without the functions that its derivatives and lanes would call."""
+    name, operands, params, types = row
+    if name not in RULED:
+        return row
+    return name, operands, tuple([p for p in params if not _is_symbol(p[1])]), types
+
+
+def _is_symbol(key: Any) -> bool:
+    return type(key) is tuple and key[:1] == ("symbol",)
 
 
 def _text(value: tuple[object, ...]) -> str:
@@ -48,8 +63,10 @@ def _text(value: tuple[object, ...]) -> str:
 def _write(value: Any, parts: list[str]) -> None:
     kind = type(value)
     if kind is tuple:
-        if value and value[0] == "symbol":
+        if _is_symbol(value):
             raise TypeError("a Python function")
+        if len(value) == 4 and type(value[0]) is str and value[0] in RULED:
+            value = _without_rules(value)
         parts.append("(")
         for item in value:
             _write(item, parts)
