@@ -111,6 +111,14 @@ def quantized_ragged_dot(
     Of codes and scales there is no derivative.
 
     Raises TypeMismatch and ShapeError where operands do not go together.
+
+    >>> codes, scales = quantize(np.eye(2, dtype=np.float32), "int8")
+    >>> rows = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    >>> two = np.stack([codes, codes]), np.stack([scales, 10 * scales])
+    >>> print(quantized_ragged_dot(rows, *two, np.array([1, 2]), 2, "int8").round(3))
+    [[ 1.  2.]
+     [30. 40.]
+     [50. 60.]]
     """
     lhs, codes, scales, sizes = (
         value_of(a, "quantized_ragged_dot") for a in (lhs, codes, scales, group_sizes)

@@ -34,6 +34,7 @@ OTHER_DERIVATIVE = {  # by definition not the limit of differences, or computed 
     "fxad.lax.stop_gradient",
     "fxad.nn.dequantize",
     "fxad.nn.quantize",
+    "fxad.nn.quantized_ragged_dot",
     "fxad.nn.linear_cross_entropy",
     "fxad.numpy.nextafter",
     *(f"fxad.numpy.{name}" for name in jit_cases_numpy.SCALARS.split()),

@@ -216,6 +216,25 @@ def test_digests_tell_apart_what_keys_do():
     assert [digest(p, OWN) for p in programs] == [digest(p, OWN) for p in again]
 
 
+def with_rule(value, slope):
+    """value(x) with a derivative of its own, which is not taken; in a loop too."""
+
+    @fxad.custom_vjp
+    def one(x):
+        return value(x)
+
+    one.defvjp(lambda x: (value(x), x), lambda x, ct: (slope(x) * ct,))
+    return lambda x: fxad.lax.fori_loop(0, 2, lambda _, y: one(y), one(x))
+
+
+def test_rules_that_are_not_called_do_not_keep_a_program_from_being_kept():
+    functions = [with_rule(jnp.sin, jnp.cos), with_rule(jnp.sin, jnp.sin), with_rule(jnp.cos, jnp.sin)]
+    programs = [_nowhere(fxad.jit(function).lower(X).traced) for function in functions]
+    assert "custom_vjp" in str(programs[0])
+    found = [digest(program, OWN) for program in programs]
+    assert None not in found and found[0] == found[1] != found[2]
+
+
 def test_what_only_this_process_knows_is_not_kept(cached):
     mine = unary("disk_test_op", doc="x.", numpy=np.sin, dtypes="float", loops=prim("sin"))
     try:
