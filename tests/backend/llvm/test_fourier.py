@@ -68,7 +68,7 @@ def test_every_length_equals_numpys(name, dtype, inner):
     with fxad.enable_x64(dtype == "float64"):
         for n in LENGTHS:
             size = n // 2 + 1 if name == "irfft" else n
-            for outer in (1, 19) if n < 100 else (3,):
+            for outer in (1, 19) if n < 100 else (5,):
                 x = _numbers((outer, size, inner), dtype, real=name == "rfft")
                 given = {"n": n} if name == "irfft" else {}
                 x = x[..., 0] if inner == 1 else x
@@ -116,6 +116,8 @@ def test_lengths_with_large_prime_factors_are_left_to_numpy():
         native = bool(_calls(Fourier("fft", np.dtype("float32"), (20, n), (-1,))))
         assert native == (_factors(n) <= NATIVE_PRIMES), n
     assert not _calls(Fourier("fft", np.dtype("float32"), (17, 20), (-2, -1)))
+    assert not _calls(Fourier("rfft", np.dtype("float32"), (3, 512), (-1,), n=512))
+    assert _calls(Fourier("fft", np.dtype("float32"), (3, 512), (-1,)))  # in two steps
     assert not _calls(Fourier("fft", np.dtype("float32"), (0, 20), (-1,)))
 
 

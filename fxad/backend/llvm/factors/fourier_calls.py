@@ -2,7 +2,8 @@
 
     transforms = fourier_calls(what, lanes)     # none: left to NumPy
 
-Lengths with a prime factor above 13 are left to NumPy.
+Lengths with a prime factor above 13 are left to NumPy, and long transforms of which too few lie
+side by side to fill the lanes (`FOURIER_FEW` of ir/orders.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fxad.backend.llvm.factors.fourier_plan import (
 from fxad.core.dtypes import float32, float64
 from fxad.core.record import record
 from fxad.ir.loops import Fourier
-from fxad.ir.orders import FOURIER_LANES, FOURIER_LENGTH
+from fxad.ir.orders import FOURIER_FEW, FOURIER_FEW_LENGTH, FOURIER_LANES, FOURIER_LENGTH
 
 
 @record
@@ -58,6 +59,9 @@ def _axis(what: Fourier, axis: int, lanes: int) -> Transform | None:
         parts = split(n)
         if parts is not None:
             return _steps(what, outer, parts, lanes)
+    side = outer if rows else inner
+    if side < FOURIER_FEW and n > FOURIER_FEW_LENGTH:
+        return None
     return _in_lanes(what, n, outer, inner, lanes)
 
 
