@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.factors.cholesky import write_cholesky
 from fxad.backend.llvm.factors.code import Library, name_of
 from fxad.backend.llvm.factors.fourier import write_fourier
-from fxad.backend.llvm.factors.fourier_calls import fourier_calls
+from fxad.backend.llvm.factors.fourier_calls import fourier_calls, group_of
+from fxad.backend.llvm.factors.fourier_plan import COMMON, RADICES
 from fxad.backend.llvm.factors.lu import BLOCK, write_lu
 from fxad.backend.llvm.factors.lu_lanes import write_lanes_slogdet, write_lanes_solve
 from fxad.backend.llvm.factors.orthogonal import write_qr
@@ -63,13 +65,15 @@ def _write_lanes(library: Library) -> None:
     write_lanes_slogdet(library)
 
 
+_FOURIER = ("fourier_rows", "fourier_columns", "fourier_steps")
 # Of every group: what writes its functions, and the kinds of those that are called like kernels.
 _GROUPS: dict[str, tuple[Callable[[Library], None], tuple[str, ...]]] = {
     "triangles": (_write_triangles, ("cholesky", "triangular_solve")),
     "rows": (_write_rows, ("solve", "slogdet")),
     "lanes": (_write_lanes, ("solve", "slogdet")),
     "orthogonal": (write_qr, ("qr",)),
-    "fourier": (write_fourier, ("fourier_rows", "fourier_columns", "fourier_steps")),
+    "fourier": (partial(write_fourier, radices=COMMON), _FOURIER),
+    "fourier_primes": (partial(write_fourier, radices=RADICES), _FOURIER),
 }
 
 
@@ -94,10 +98,11 @@ def native_calls(step: Host, target: Target) -> tuple[Call, ...]:
     what: Factoring | Fourier | None = getattr(step.function, "factoring", None)
     if isinstance(what, Fourier):
         transforms = fourier_calls(what, target.lanes(what.dtype))
-        addresses = functions(target, what.dtype, "fourier") if transforms else {}
+        group = group_of(transforms)
+        addresses = functions(target, what.dtype, group) if transforms else {}
         return tuple(
             Call(
-                "fourier",
+                group,
                 addresses[t.kind],
                 t.units,
                 t.cost,

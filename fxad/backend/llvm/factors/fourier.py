@@ -1,6 +1,6 @@
 """Fourier transforms in native code: as many transforms at once as a vector has lanes.
 
-    write_fourier(library)      # functions called like kernels: rows, columns, steps
+    write_fourier(library, (8, 4))      # functions called like kernels: rows, columns, steps
 
 `rows` transforms the last axis, a row in each lane; `columns` another axis, whose lanes are side by
 side; `steps` one long transform after the other, of n = rows * columns elements: columns are
@@ -14,7 +14,7 @@ the odd ones imaginary parts (Press et al., Numerical Recipes, 12.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fxad.backend.llvm.base.vector import fma
@@ -54,9 +54,9 @@ class Shape:
     room: str
 
 
-def write_fourier(library: Library) -> None:
-    """All functions of a dtype."""
-    write_transform(library)
+def write_fourier(library: Library, radices: Sequence[int]) -> None:
+    """All functions of a dtype, for plans with these radices."""
+    write_transform(library, radices)
     write_transfers(library)
     _write_rows(library)
     _write_columns(library)

@@ -9,11 +9,13 @@ side by side to fill the lanes (`FOURIER_FEW` of ir/orders.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from fxad.backend.llvm.factors.fourier import AFTER, BEFORE
 from fxad.backend.llvm.factors.fourier_plan import (
+    COMMON,
     half_roots,
     plan_of,
     radices,
@@ -28,9 +30,10 @@ from fxad.ir.orders import FOURIER_FEW, FOURIER_FEW_LENGTH, FOURIER_LANES, FOURI
 
 @record
 class Transform:
-    """Of one axis: a function, its units and cost in ns, numbers and bytes of scratch, and what
-    must stay alive."""
+    """Of one axis: lengths of its passes, a function, its units and cost in ns, numbers and bytes
+    of scratch, and what must stay alive."""
 
+    lengths: tuple[int, ...]
     kind: str
     units: int
     cost: float
@@ -47,6 +50,12 @@ def fourier_calls(what: Fourier, lanes: int) -> tuple[Transform, ...]:
     found = [_axis(what, axis, lanes) for axis in reversed(axes)]
     transforms = tuple(t for t in found if t is not None)
     return transforms if len(transforms) == len(found) else ()
+
+
+def group_of(transforms: Sequence[Transform]) -> str:
+    """Which group of functions has what these call."""
+    used = {radix for t in transforms for n in t.lengths for radix in radices(n) or ()}
+    return "fourier" if used <= set(COMMON) else "fourier_primes"
 
 
 def _axis(what: Fourier, axis: int, lanes: int) -> Transform | None:
@@ -94,7 +103,7 @@ def _steps(what: Fourier, count: int, parts: tuple[int, int], lanes: int) -> Tra
     scratch = 2 * room + 2 * n * dtype.itemsize
     cost = _cost(n, count, dtype.itemsize)
     keep = (roots, *plans)
-    return Transform("fourier_steps", count, cost, numbers, scratch, keep)
+    return Transform(parts, "fourier_steps", count, cost, numbers, scratch, keep)
 
 
 def _in_lanes(what: Fourier, n: int, outer: int, inner: int, lanes: int) -> Transform:
@@ -125,7 +134,7 @@ def _in_lanes(what: Fourier, n: int, outer: int, inner: int, lanes: int) -> Tran
     if inner == 1:
         numbers = (outer, taken * parts[0], given * parts[1], *shape)
         units = -(-outer // lanes)
-        return Transform("fourier_rows", units, cost, numbers, 2 * room, keep)
+        return Transform((length,), "fourier_rows", units, cost, numbers, 2 * room, keep)
     across = (inner, taken, given, *parts, *shape)
     units = outer * -(-inner // lanes)
-    return Transform("fourier_columns", units, cost, across, 2 * room, keep)
+    return Transform((length,), "fourier_columns", units, cost, across, 2 * room, keep)

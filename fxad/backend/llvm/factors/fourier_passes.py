@@ -1,6 +1,6 @@
 """Passes of Fourier transforms, one transform in each lane of a vector.
 
-    write_transform(library)    # fourier_transform(plan, from, to, off): `from` to `to` or back
+    write_transform(library, (8, 4))    # fourier_transform(plan, from, to, off)
 
 Element j of all lanes is two vectors in scratch, j * 2 vectors from an address: the real parts,
 and `off` bytes after them the imaginary parts. With the address of the imaginary parts and a
@@ -11,11 +11,11 @@ is the inverse's with its parts exchanged. The same operations in any lane give 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from fxad.backend.llvm.base.vector import Vec, fma
 from fxad.backend.llvm.factors.code import Code, Library, name_of
-from fxad.backend.llvm.factors.fourier_plan import RADICES
 
 Complex = tuple[Vec, Vec]  # real and imaginary parts
 
@@ -166,9 +166,10 @@ def _write_pass(library: Library, radix: int) -> str:
     return name
 
 
-def write_transform(library: Library) -> None:
-    """All passes of a plan. They end in `from` where their number is even, else in `to`."""
-    names = {radix: _write_pass(library, radix) for radix in RADICES}
+def write_transform(library: Library, radices: Sequence[int]) -> None:
+    """All passes of plans with these radices. A result is in `from` where their number is even,
+    else in `to`."""
+    names = {radix: _write_pass(library, radix) for radix in radices}
     code = library.function(name_of(TRANSFORM, library.dtype), _TRANSFORM, "internal")
     f = code.f
     count = f.op("load i64, ptr %plan")

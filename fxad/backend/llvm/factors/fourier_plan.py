@@ -19,6 +19,7 @@ import numpy as np
 from fxad.core.record import record
 
 ODD = (13, 11, 7, 5, 3)
+COMMON = (5, 3, 8, 4, 2)  # compiled apart from the others, which take longer than all of these
 RADICES = (*ODD, 8, 4, 2)
 
 
