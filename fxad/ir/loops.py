@@ -196,6 +196,23 @@ class Factoring:
 
 
 @record
+class Fourier:
+    """The same, for unscaled discrete Fourier transforms of an operand of a shape, over axes that
+    are counted from the end. dtype: of the real and imaginary parts.
+
+    fft: complex to complex, or its `inverse`. rfft: real to complex, of one axis. irfft: complex to
+    real, whose one axis has `n` elements then.
+    """
+
+    kind: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    inverse: bool = False
+    n: int = 0
+
+
+@record
 class Alias:
     """The output is operand 0 itself (barriers, names): no code."""
 

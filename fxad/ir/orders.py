@@ -107,6 +107,13 @@ LU_LANE_ROWS, LU_LANE_NUMBERS = 32, 1152
 QR_ROWS = 32  # rows and columns of orthogonal factors
 QR_FEW_ROWS = 24  # of fewer than 8 matrices, which leave lanes idle
 
+# ---------------------------------------------------------------- Fourier transforms
+
+# Fewer transforms than these, or longer ones, are done in two steps, where n has two factors.
+FOURIER_LANES, FOURIER_LENGTH = 8, 2048
+# Fewer side by side than these leave most lanes idle: longer ones are NumPy's, unless in two steps.
+FOURIER_FEW, FOURIER_FEW_LENGTH = 4, 4096
+
 
 # ---------------------------------------------------------------- all of it
 

@@ -5,7 +5,8 @@ spectrum = fft.rfft(signal)                 filtered = fft.irfft(spectrum * mask
 float32 gives complex64, float64 complex128; narrower dtypes are computed in float32. `n` (or `s`)
 cuts an axis or lengthens it with zeros. `norm` says which direction divides by the number of
 elements: "backward" (the inverse, by default), "forward", or "ortho": both, by its square root.
-All functions differentiate, batch and compile; transforms themselves run in NumPy's pocketfft.
+All functions differentiate, batch and compile. Compiled, lengths whose prime factors are at most 13
+run in native code, others in NumPy's pocketfft; so do eager calls.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def test_float32_and_compiled(name):
     assert (
         eager.dtype == compiled.dtype == (np.complex64 if wanted.dtype.kind == "c" else np.float32)
     )
-    np.testing.assert_array_equal(np.asarray(eager), np.asarray(compiled))
-    np.testing.assert_allclose(np.asarray(eager), wanted, rtol=1e-4, atol=1e-4)
+    for got in (eager, compiled):  # NumPy's code and native code: other roundings
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [*ONE_AXIS, *MANY_AXES])

@@ -42,7 +42,7 @@ SHOWN = {
         *("rows/softmax", "products/nn-2", "products/nn-8", "products/nn-rows-1"),
         *("indexing/embedding", "indexing/dynamic-update-in-place", "indexing/scatter-add"),
         *("indexing/sort-8", "indexing/cumsum-1000", "models/momentum-update"),
-        *("loops/fori", "loops/scan-reverse", "loops/scan-scalar", "loops/while", "numerics/fft"),
+        *("loops/fori", "loops/scan-reverse", "loops/scan-scalar", "loops/while"),
     ),
     "zen5": ("products/bf16-one-row",),
     "amx": ("products/bf16-rows",),

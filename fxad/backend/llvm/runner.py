@@ -18,7 +18,7 @@ import numpy as np
 
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.cache import Code
-from fxad.backend.llvm.factors.calls import native_call
+from fxad.backend.llvm.factors.calls import native_calls
 from fxad.backend.llvm.native.engine import host_target
 from fxad.backend.llvm.native.library import COPY_BLOCK, Op, Word, runtime
 from fxad.backend.llvm.native.tape_code import KERNELS
@@ -211,11 +211,14 @@ class _Encoder:
                 self._branch(step)
             case Taping():
                 self._tape(step)
-            case Host() if (call := native_call(step, self.target)) is not None:
-                numbers = [self._scalar(number, dtypes.int64) for number in call.numbers]
-                args = [*self._words((*step.inputs, *step.outputs)), *numbers]
-                self.scratch_bytes = max(self.scratch_bytes, call.scratch)
-                self._call(call.address, call.units, call.cost, args)
+            case Host() if calls := native_calls(step, self.target):
+                for call in calls:
+                    numbers = [self._scalar(number, dtypes.int64) for number in call.numbers]
+                    inputs = step.outputs if call.in_place else step.inputs
+                    args = [*self._words((*inputs, *step.outputs)), *numbers]
+                    self.scratch_bytes = max(self.scratch_bytes, call.scratch)
+                    self.keep += call.keep
+                    self._call(call.address, call.units, call.cost, args)
             case Host():
                 self._emit(Op.HOST, len(self.hosts))
                 self.hosts.append(step)

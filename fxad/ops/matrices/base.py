@@ -16,7 +16,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
-from fxad.ir.loops import Factoring, HostCall
+from fxad.ir.loops import Factoring, Fourier, HostCall
 from fxad.ir.program import OPS
 from fxad.ops.arrays.movement import broadcast, iota, transpose
 from fxad.ops.base import Primitive, check_kind, define, narrow, spread, zeros
@@ -160,7 +160,7 @@ def host_op(
     name: str,
     function: Callable[..., np.ndarray],
     type: Callable[..., ArrayType],
-    factoring: Callable[..., Factoring] | None = None,
+    factoring: Callable[..., Factoring | Fourier] | None = None,
     **rules: Any,
 ) -> Primitive[Array]: ...
 @overload
@@ -168,14 +168,14 @@ def host_op(
     name: str,
     function: Callable[..., tuple[np.ndarray, ...]],
     type: Callable[..., tuple[ArrayType, ...]],
-    factoring: Callable[..., Factoring] | None = None,
+    factoring: Callable[..., Factoring | Fourier] | None = None,
     **rules: Any,
 ) -> Primitive[tuple[Array, ...]]: ...
 def host_op(
     name: str,
     function: Callable[..., Any],
     type: Callable[..., Any],
-    factoring: Callable[..., Factoring] | None = None,
+    factoring: Callable[..., Factoring | Fourier] | None = None,
     **rules: Any,
 ) -> Primitive[Any]:
     """Define an op that NumPy computes over leading axes, in the middle of a plan.

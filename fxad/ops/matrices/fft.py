@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, by NumPy's pocketfft.
+"""Discrete Fourier transforms: of lengths without large prime factors natively, where compiled.
 
     y = fft(x, axes=(-2, -1), inverse=False)   # c64[..., m, n] -> c64[..., m, n]
     y = rfft(x, axis=-1)                       # f32[..., n] -> c64[..., n // 2 + 1]
@@ -19,6 +19,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
+from fxad.ir.loops import Fourier
 from fxad.ops.arrays.movement import iota
 from fxad.ops.base import Primitive, Sample, case, check_kind, fails, operand_type
 from fxad.ops.matrices.base import host_op, op
@@ -58,6 +59,7 @@ fft: Primitive[Array] = host_op(
     "fft",
     _fft,
     _fft_type,
+    lambda x, *, axes, inverse: Fourier("fft", dt.real_of(x.dtype), x.shape, axes, inverse),
     doc="Unscaled discrete Fourier transform over axes counted from the end.",
     jvp="linear",
     transpose=lambda ct, args, **params: [fft(ct, **params)],
@@ -115,6 +117,7 @@ rfft = host_op(
     "rfft",
     _rfft,
     _rfft_type,
+    lambda x, *, axis: Fourier("rfft", x.dtype, x.shape, (axis,), n=x.shape[axis]),
     doc="Unscaled transform of real numbers: the first half of a spectrum that mirrors itself.",
     jvp="linear",
     transpose=_rfft_transpose,
@@ -158,6 +161,7 @@ irfft = host_op(
     "irfft",
     _irfft,
     _irfft_type,
+    lambda y, *, axis, n: Fourier("irfft", dt.real_of(y.dtype), y.shape, (axis,), True, n),
     doc="The unscaled inverse transform of a half spectrum: n real numbers.",
     jvp="linear",
     transpose=_irfft_transpose,

@@ -71,8 +71,7 @@ def _call(what: Factoring) -> calls.Call:
         """Stands for the Python function of a step."""
 
     function.factoring = what
-    call = calls.native_call(Host(function, (), ()), TARGET)
-    assert call is not None
+    (call,) = calls.native_calls(Host(function, (), ()), TARGET)
     return call
 
 

@@ -1,5 +1,5 @@
-"""Factors and linear systems in native code: Cholesky, triangles, LU with partial pivoting,
-orthogonal factors.
+"""Factors, linear systems and Fourier transforms in native code: Cholesky, triangles, LU with
+partial pivoting, orthogonal factors, FFTs.
 
 | file | what is in it |
 |---|---|
@@ -11,5 +11,10 @@ orthogonal factors.
 | `tables` | small matrices, one in each lane of a vector |
 | `lu_lanes` | LU factors of such matrices |
 | `orthogonal` | their orthogonal factors |
+| `fourier` | Fourier transforms: rows, columns, and long ones in two steps |
+| `fourier_passes` | their butterflies and passes, a transform in each lane |
+| `fourier_memory` | what they read and write |
+| `fourier_plan` | radices and tables |
+| `fourier_calls` | which of their functions a step calls |
 | `calls` | which of them a step of a plan calls, and their compiled functions |
 """

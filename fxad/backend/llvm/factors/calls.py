@@ -1,17 +1,19 @@
 """How host steps of a plan become calls of native code, in place of LAPACK's through Python.
 
-    call = native_call(step, target)   # None: by Python
-    call.address, call.units, call.numbers
+    for call in native_calls(step, target):   # none: by Python
+        call.address, call.units, call.numbers
 
 Of 60 x 60 LAPACK's factor takes 36 us through Python and a triangular system 112, since NumPy has
 only a general solver; here they take a few. A thousand systems of 8 x 8 took 450 us, here 30.
-No result lies where an operand does: the planner never puts a host step's there.
+No result lies where an operand does: the planner never puts a host step's there. A Fourier
+transform of several axes is a call for each.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,9 @@ from fxad.backend.llvm.base.choices import NONE
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.factors.cholesky import write_cholesky
 from fxad.backend.llvm.factors.code import Library, name_of
+from fxad.backend.llvm.factors.fourier import write_fourier
+from fxad.backend.llvm.factors.fourier_calls import fourier_calls, group_of
+from fxad.backend.llvm.factors.fourier_plan import COMMON, RADICES
 from fxad.backend.llvm.factors.lu import BLOCK, write_lu
 from fxad.backend.llvm.factors.lu_lanes import write_lanes_slogdet, write_lanes_solve
 from fxad.backend.llvm.factors.orthogonal import write_qr
@@ -30,7 +35,7 @@ from fxad.backend.llvm.native.engine import compose
 from fxad.backend.llvm.native.library import stored_module
 from fxad.core.dtypes import float32, float64
 from fxad.core.record import record, replace
-from fxad.ir.loops import Factoring
+from fxad.ir.loops import Factoring, Fourier
 from fxad.ir.orders import (
     CHOLESKY_ROWS,
     LU_LANE_NUMBERS,
@@ -60,20 +65,23 @@ def _write_lanes(library: Library) -> None:
     write_lanes_slogdet(library)
 
 
+_FOURIER = ("fourier_rows", "fourier_columns", "fourier_steps")
 # Of every group: what writes its functions, and the kinds of those that are called like kernels.
 _GROUPS: dict[str, tuple[Callable[[Library], None], tuple[str, ...]]] = {
     "triangles": (_write_triangles, ("cholesky", "triangular_solve")),
     "rows": (_write_rows, ("solve", "slogdet")),
     "lanes": (_write_lanes, ("solve", "slogdet")),
     "orthogonal": (write_qr, ("qr",)),
+    "fourier": (partial(write_fourier, radices=COMMON), _FOURIER),
+    "fourier_primes": (partial(write_fourier, radices=RADICES), _FOURIER),
 }
 
 
 @record
 class Call:
     """A call in a plan: its group of functions and the address of one, units and cost in ns,
-    numbers that follow the addresses of operands and results, and bytes of scratch for each
-    thread."""
+    numbers that follow the addresses of operands and results, bytes of scratch for each thread,
+    whether the result is the operand too, and what must stay alive."""
 
     group: str
     address: int
@@ -81,13 +89,37 @@ class Call:
     cost: float
     numbers: tuple[int, ...]
     scratch: int = 0
+    in_place: bool = False
+    keep: tuple[object, ...] = ()
 
 
-def native_call(step: Host, target: Target) -> Call | None:
-    """How to call what a step computes; None where that is left to Python."""
-    what: Factoring | None = getattr(step.function, "factoring", None)
+def native_calls(step: Host, target: Target) -> tuple[Call, ...]:
+    """How to call what a step computes, in order; none where that is left to Python."""
+    what: Factoring | Fourier | None = getattr(step.function, "factoring", None)
+    if isinstance(what, Fourier):
+        transforms = fourier_calls(what, target.lanes(what.dtype))
+        group = group_of(transforms)
+        addresses = functions(target, what.dtype, group) if transforms else {}
+        return tuple(
+            Call(
+                group,
+                addresses[t.kind],
+                t.units,
+                t.cost,
+                t.numbers,
+                t.scratch,
+                number > 0,
+                t.keep,
+            )
+            for number, t in enumerate(transforms)
+        )
     if what is None or what.dtype not in (float32, float64):
-        return None
+        return ()
+    call = _factor_call(what, target)
+    return () if call is None else (call,)
+
+
+def _factor_call(what: Factoring, target: Target) -> Call | None:
     if 0 in (what.rows, what.columns, what.lanes):
         return None
     if what.kind == "cholesky":
