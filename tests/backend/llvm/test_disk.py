@@ -228,7 +228,11 @@ def with_rule(value, slope):
 
 
 def test_rules_that_are_not_called_do_not_keep_a_program_from_being_kept():
-    functions = [with_rule(jnp.sin, jnp.cos), with_rule(jnp.sin, jnp.sin), with_rule(jnp.cos, jnp.sin)]
+    functions = [
+        with_rule(jnp.sin, jnp.cos),
+        with_rule(jnp.sin, jnp.sin),
+        with_rule(jnp.cos, jnp.sin),
+    ]
     programs = [_nowhere(fxad.jit(function).lower(X).traced) for function in functions]
     assert "custom_vjp" in str(programs[0])
     found = [digest(program, OWN) for program in programs]
