@@ -12,6 +12,7 @@ partial pivoting, orthogonal factors, FFTs.
 | `lu_lanes` | LU factors of such matrices |
 | `orthogonal` | their orthogonal factors |
 | `fourier` | Fourier transforms: rows, columns, and long ones in two steps |
+| `fourier_real` | real numbers as half as many complex ones |
 | `fourier_passes` | their butterflies and passes, a transform in each lane |
 | `fourier_memory` | what they read and write |
 | `fourier_plan` | radices and tables |

@@ -8,8 +8,7 @@ transformed, turned by exp(-2 pi i k j / n), and rows transformed (Bailey 1990, 
 hierarchical memory"). A result is written after all that a unit reads was read, so it may lie where
 the operand does.
 
-Real numbers of even length n are transformed as n / 2 complex ones, the even ones being real and
-the odd ones imaginary parts (Press et al., Numerical Recipes, 12.3).
+Real numbers of even length n are transformed as n / 2 complex ones (fourier_real.py).
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fxad.backend.llvm.base.vector import fma
 from fxad.backend.llvm.factors.code import Code, Library, name_of
 from fxad.backend.llvm.factors.fourier_memory import transfer, write_transfers
 from fxad.backend.llvm.factors.fourier_passes import (
@@ -25,13 +23,12 @@ from fxad.backend.llvm.factors.fourier_passes import (
     Complex,
     element,
     get,
-    minus,
     pair,
-    plus,
     product,
     put,
     write_transform,
 )
+from fxad.backend.llvm.factors.fourier_real import call_real, tangled, untangled, write_real
 from fxad.core.record import record
 
 # What is done with elements before the passes, and after them.
@@ -58,6 +55,7 @@ def write_fourier(library: Library, radices: Sequence[int]) -> None:
     """All functions of a dtype, for plans with these radices."""
     write_transform(library, radices)
     write_transfers(library)
+    write_real(library)
     _write_rows(library)
     _write_columns(library)
     _write_steps(library)
@@ -118,15 +116,20 @@ def _write_columns(library: Library) -> None:
 
 
 def _write_steps(library: Library) -> None:
-    """Operands x, y; numbers: rows, columns, whether the inverse, plans of a column and of a row,
-    factors between the steps, bytes of a buffer. Units: transforms."""
-    code, (x, y), numbers = library.kernel("fourier_steps", 2, 7)
-    rows, columns, inverse, plan_column, plan_row, roots, room = numbers
+    """Operands x, y; numbers: real numbers of a transform in x and in y, indices in BEFORE and
+    AFTER, factors of real transforms, rows, columns, whether the inverse, plans of a column and of
+    a row, factors between the steps, bytes of a buffer. Units: transforms."""
+    code, (x, y), numbers = library.kernel("fourier_steps", 2, 12)
+    taken, given, before, after, half_roots, rows, columns, inverse, *numbers = numbers
+    plan_column, plan_row, roots, room = numbers
     f = code.f
     pair_bytes = 2 * code.size
     count = f.mul(rows, columns)
     nbytes = f.mul(count, pair_bytes)
     between = f.offset("%scratch", f.mul(room, 2))  # [rows, columns] after the first step
+    spare = f.offset(between, nbytes)  # half a spectrum
+    tangle = f.op(f"icmp eq i64 {before}, {BEFORE.index('tangle')}")
+    untangle = f.op(f"icmp eq i64 {after}, {AFTER.index('untangle')}")
     down, across = f.mul(columns, pair_bytes), f.mul(rows, pair_bytes)
     half = f.mul(count, code.size)  # from real to imaginary parts of the factors
 
@@ -137,7 +140,12 @@ def _write_steps(library: Library) -> None:
         f.loop(0, count, code.width, group)
 
     def one(number: str, _: object) -> None:
-        source, target = (f.offset(a, f.mul(number, nbytes)) for a in (x, y))
+        operand = f.offset(x, f.mul(number, f.mul(taken, code.size)))
+        whole = f.offset(y, f.mul(number, f.mul(given, code.size)))
+        source = f.op(f"select i1 {tangle}, ptr {spare}, ptr {operand}")
+        target = f.op(f"select i1 {untangle}, ptr {spare}, ptr {whole}")
+        args = (_pointer(code, half_roots), count)
+        f.when(tangle, partial(call_real, code, library, "tangle", operand, spare, *args))
 
         def column(first: str, lanes: str) -> None:
             at = f.mul(first, pair_bytes)
@@ -166,6 +174,7 @@ def _write_steps(library: Library) -> None:
 
         groups(columns, column)
         groups(rows, row)
+        f.when(untangle, partial(call_real, code, library, "untangle", spare, whole, *args))
 
     f.loop("%begin", "%end", 1, one)
     f.ret()
@@ -309,36 +318,26 @@ def _factor(code: Code, shape: Shape, k: str) -> Complex:
 
 
 def _untangle(code: Code, source: str, target: str, shape: Shape) -> None:
-    """The half spectrum of real numbers, h + 1 elements, from that of h pairs of them:
-    (z_k + conj z_(h-k)) / 2 - i w^k (z_k - conj z_(h-k)) / 2, w = exp(-2 pi i / 2h)."""
+    """The half spectrum of real numbers, h + 1 elements, from that of h pairs of them."""
     off = str(code.step)
 
     def one(k: str) -> None:
         here, there = _mirrored(code, source, k, shape, wrap=True)
-        (a, b), (c, d) = plus(here, there), minus(here, there)
-        wr, wi = _factor(code, shape, k)
-        value = fma(wi, c, fma(wr, d, a)) * 0.5, fma(wi, d, fma(-wr, c, b)) * 0.5
+        value = untangled(here, there, _factor(code, shape, k))
         put(code, element(code, target, k), off, value)
 
     _each(code, 0, code.f.add(shape.length, 1), one)
 
 
 def _tangle(code: Code, source: str, target: str, shape: Shape) -> None:
-    """Its inverse, times 2: (y_k + conj y_(h-k)) + i w^-k (y_k - conj y_(h-k)). The imaginary parts
-    of the first and of the last element do not count."""
+    """Its inverse, times 2. The imaginary parts of the first and the last element do not count."""
     f, off = code.f, str(code.step)
     for k in ("0", shape.length):
         code.put(f.offset(element(code, source, k), off), code.splat(0.0))
 
     def one(k: str) -> None:
         here, there = _mirrored(code, source, k, shape, wrap=False)
-        (a, b), (c, d) = plus(here, there), minus(here, there)
-        wr, wi = _factor(code, shape, k)
-        put(
-            code,
-            element(code, target, k),
-            off,
-            (fma(wi, c, fma(-wr, d, a)), fma(wi, d, fma(wr, c, b))),
-        )
+        value = tangled(here, there, _factor(code, shape, k))
+        put(code, element(code, target, k), off, value)
 
     _each(code, 0, shape.length, one)

@@ -64,10 +64,11 @@ def _axis(what: Fourier, axis: int, lanes: int) -> Transform | None:
         return None
     outer, inner = math.prod(what.shape[:axis]), math.prod(what.shape[axis + 1 :])
     rows = inner == 1
-    if rows and what.kind == "fft" and (outer < FOURIER_LANES or n > FOURIER_LENGTH):
-        parts = split(n)
+    real = what.kind != "fft"
+    if rows and (outer < FOURIER_LANES or n > FOURIER_LENGTH) and not (real and n % 2):
+        parts = split(n // 2 if real else n)
         if parts is not None:
-            return _steps(what, outer, parts, lanes)
+            return _steps(what, n, outer, parts, lanes)
     side = outer if rows else inner
     if side < FOURIER_FEW and n > FOURIER_FEW_LENGTH:
         return None
@@ -85,13 +86,20 @@ def _room(elements: int, lanes: int, dtype: np.dtype) -> int:
     return vectors * lanes * dtype.itemsize
 
 
-def _steps(what: Fourier, count: int, parts: tuple[int, int], lanes: int) -> Transform:
+def _steps(what: Fourier, n: int, count: int, parts: tuple[int, int], lanes: int) -> Transform:
     rows, columns = parts
     dtype = what.dtype
     plans = [plan_of(n, dtype) for n in parts]
     roots = step_roots(rows, columns, dtype)
     room = _room(columns, lanes, dtype)
+    whole = None if what.kind == "fft" else half_roots(n, dtype)
+    half = 2 * (n // 2 + 1)
     numbers = (
+        half if what.kind == "irfft" else n if what.kind == "rfft" else 2 * n,
+        half if what.kind == "rfft" else n if what.kind == "irfft" else 2 * n,
+        BEFORE.index("tangle" if what.kind == "irfft" else "none"),
+        AFTER.index("untangle" if what.kind == "rfft" else "none"),
+        0 if whole is None else whole.ctypes.data,
         rows,
         columns,
         int(what.inverse),
@@ -99,10 +107,9 @@ def _steps(what: Fourier, count: int, parts: tuple[int, int], lanes: int) -> Tra
         roots.ctypes.data,
         room,
     )
-    n = rows * columns
-    scratch = 2 * room + 2 * n * dtype.itemsize
-    cost = _cost(n, count, dtype.itemsize)
-    keep = (roots, *plans)
+    scratch = 2 * room + 4 * (rows * columns + 1) * dtype.itemsize
+    cost = _cost(rows * columns, count, dtype.itemsize)
+    keep = (roots, whole, *plans)
     return Transform(parts, "fourier_steps", count, cost, numbers, scratch, keep)
 
 

@@ -92,7 +92,7 @@ def _write_columns(library: Library, kind: str, read: bool) -> None:
             source = at if read else to
             vectors = [code.load(source, n, masks[n] if read else None) for n in range(parts)]
             if parts == 2:
-                vectors = _apart(vectors) if read else _together(vectors)
+                vectors = apart(vectors) if read else together(vectors)
             for n, vector in enumerate(vectors):
                 code.store(to if read else at, n, vector, None if read else masks[n])
 
@@ -107,14 +107,14 @@ def _write_columns(library: Library, kind: str, read: bool) -> None:
     f.ret()
 
 
-def _apart(vectors: Sequence[Vec]) -> list[Vec]:
+def apart(vectors: Sequence[Vec]) -> list[Vec]:
     """Pairs of numbers in two vectors: all first ones, all second ones."""
     first, second = vectors
     lanes = range(first.width)
     return [first.shuffle([2 * i + part for i in lanes], second) for part in range(2)]
 
 
-def _together(vectors: Sequence[Vec]) -> list[Vec]:
+def together(vectors: Sequence[Vec]) -> list[Vec]:
     """The inverse."""
     first, second = vectors
     width = first.width
