@@ -24,6 +24,7 @@ MODULES = (
     "fxad.random",
     "fxad.tree",
     "fxad.debug",
+    "fxad.profiler",
     "fxad.image",
     "fxad.scipy.special",
     "fxad.scipy.linalg",

@@ -23,6 +23,7 @@ MODULES = [
     "numpy",
     "numpy.fft",
     "numpy.linalg",
+    "profiler",
     "random",
     "scipy",
     "scipy.fft",
