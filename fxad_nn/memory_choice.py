@@ -127,9 +127,11 @@ def described(options: RunOptions, task: Task) -> str:
 
 
 def shown(nbytes: int) -> str:
-    """A size as people read it: "6.9 GiB", "512 MiB"."""
-    gib = nbytes / (1 << 30)
-    return f"{gib:.1f} GiB" if gib >= 1 else f"{nbytes / (1 << 20):.0f} MiB"
+    """A size as people read it: "6.9 GiB", "512 MiB", "40 KiB"."""
+    for unit, shift, digits in (("GiB", 30, 1), ("MiB", 20, 0)):
+        if nbytes >= 1 << shift:
+            return f"{nbytes / (1 << shift):.{digits}f} {unit}"
+    return f"{nbytes / (1 << 10):.0f} KiB"
 
 
 def _bytes(tree: Any) -> int:

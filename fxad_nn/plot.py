@@ -26,10 +26,13 @@ except ImportError:
 WIDTH, MOST = 44, 320
 """Of a sample in the picture: letters of a line, and of the whole."""
 
+WIDE = 20
+"""By how many times norms differ that are drawn on a logarithmic scale."""
+
 
 def draw(history: History, path: Path, samples: Sequence[Sample] = ()) -> None:
     """Training and validation loss over steps; below them the norm of the gradient, where the
-    history has it, on a logarithmic scale; beside them samples.
+    history has it; beside them samples.
 
     Raises UserError where matplotlib is not installed, OSError where the disk fails.
     """
@@ -50,7 +53,9 @@ def draw(history: History, path: Path, samples: Sequence[Sample] = ()) -> None:
     if rows == 2:
         below = figure.add_subplot(grid[1, 0], sharex=axes)
         _line(below, history["norm"], "gradient norm", linewidth=1, color="tab:gray")
-        below.set(xlabel="step", ylabel="gradient norm", yscale="log")
+        norms = [norm for _, norm in history["norm"] if norm > 0]
+        wide = bool(norms) and max(norms) > WIDE * min(norms)
+        below.set(xlabel="step", ylabel="gradient norm", yscale="log" if wide else "linear")
         below.grid(alpha=0.3)
     if samples:
         beside = figure.add_subplot(grid[:, 1])
