@@ -179,6 +179,10 @@ def test_the_api_reference_has_every_public_function(tmp_path: Path) -> None:
         for function in made["public_names"](module):
             if callable(getattr(module, function)):
                 assert f"\n## {function}\n" in text, (name, function)
+                (target,) = re.findall(
+                    rf"^\| \[{re.escape(function)}\]\(#(\S+)\) \| \S", text, re.M
+                )
+                assert text.count(f"\n({target})=\n## {function}\n") == 1
     grad = (tmp_path / "fxad.md").read_text().split("\n## grad\n")[1].split("\n## ")[0]
     assert "    fun: Callable[..., Any],\n    argnums: int | Sequence[int] = 0,\n" in grad
     assert not re.search(r" at 0x[0-9a-f]+", (tmp_path / "fxad.numpy.md").read_text())
