@@ -37,6 +37,7 @@ from fxad_nn.layers import (
     norm_spec,
     offset_rms_norm,
     rms_norm,
+    stored,
 )
 from fxad_nn.loss import IGNORE, NONE, Penalties, chunked_cross_entropy, cross_entropy
 from fxad_nn.mixture import balance_loss, experts_spec, mixture, route, z_loss
@@ -53,6 +54,7 @@ class Config:
     """The shape of a decoder. `groups` is the number of key and value heads.
 
     dtype: of parameters. products: what factors of matrix products are rounded to, if given.
+    activations: what is stored between the parts of a model, if not what these give.
     start, ends, pad: ids of special tokens; generation ends at any of `ends`.
     """
 
@@ -70,6 +72,7 @@ class Config:
     tied: bool = False
     dtype: str = "float32"
     products: str | None = None
+    activations: str | None = None
     recompute: bool = False
     """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
     2016)."""
@@ -163,6 +166,11 @@ class Config:
         if self.window is not None and self.window < 1:
             raise ConfigError(f"a window must hold at least one token, got {self.window}")
 
+    @property
+    def rounding(self) -> tuple[str | None, str | None]:
+        """What linear layers round: the factors of their products, and their results."""
+        return self.products, self.activations
+
     def is_local(self, layer: int) -> bool:
         """Whether a layer sees the window only."""
         return self.window is not None and (not self.local or self.local[layer])
@@ -250,15 +258,15 @@ def attention(
     if config.query_norms == "head":
         q, k = _norm(p["q_norm"], q, config), _norm(p["k_norm"], k, config)
     mixed = attend(rotary(q, *tables), rotary(k, *tables), v)
-    return linear(p["out"], mixed, config.products)
+    return linear(p["out"], mixed, *config.rounding)
 
 
 def _qkv(p: dict[str, Any], x: Any, config: Config) -> list[Any]:
     """Queries [batch, time, heads * head_dim], and keys and values of groups."""
     if not config.fused:
-        return [linear(p[name], x, config.products) for name in ("q", "k", "v")]
+        return [linear(p[name], x, *config.rounding) for name in ("q", "k", "v")]
     queries, keys = config.heads * config.head_dim, config.groups * config.head_dim
-    return jnp.split(linear(p["qkv"], x, config.products), [queries, queries + keys], axis=-1)
+    return jnp.split(linear(p["qkv"], x, *config.rounding), [queries, queries + keys], axis=-1)
 
 
 def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
@@ -269,12 +277,12 @@ def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
     activation = ACTIVATIONS[config.activation]
 
     def down(gate: Any, up: Any) -> Any:
-        return linear(p["down"], activation(gate) * up, config.products)
+        return linear(p["down"], activation(gate) * up, *config.rounding)
 
     if config.fused:
-        parts = jnp.split(linear(p["gate_up"], x, config.products), 2, axis=-1)
+        parts = jnp.split(linear(p["gate_up"], x, *config.rounding), 2, axis=-1)
     else:
-        parts = [linear(p[name], x, config.products) for name in ("gate", "up")]
+        parts = [linear(p[name], x, *config.rounding) for name in ("gate", "up")]
     return fxad.checkpoint(down)(*parts)
 
 
@@ -287,7 +295,7 @@ def _mlp(p: dict[str, Any], x: Any, config: Config) -> tuple[Any, Any]:
     activation = ACTIVATIONS[config.activation]
     rows = x.reshape(-1, config.width)
     y = mixture(p["experts"], rows, weights, experts, activation, config.products)
-    return y.reshape(x.shape), logits
+    return stored(y.reshape(x.shape), config.activations), logits
 
 
 def _blocks(
@@ -334,7 +342,7 @@ def _tables(config: Config, time: int, length: int) -> list[Tables]:
 def _embedded(params: dict[str, Any], tokens: Any, config: Config) -> Any:
     x = embedding(params["embed"], tokens)
     x = x * jnp.asarray(math.sqrt(config.width), x.dtype) if config.embed_scaled else x
-    return kept(params["embed"], "embedded", x)
+    return stored(kept(params["embed"], "embedded", x), config.activations)
 
 
 def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any = None) -> Any:

@@ -44,11 +44,11 @@ from fxad_nn.lora import (
 from fxad_nn.model import Model, load
 from fxad_nn.model import save as save_model
 from fxad_nn.optim import averaged
+from fxad_nn.precision import products_of
 from fxad_nn.quantized import is_quantized
 from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import BEST, Run, changed_options, fitted, new_directory, resumed
 from fxad_nn.samples import Prompt
-from fxad_nn.step import LONG
 from fxad_nn.subwords import Subwords
 from fxad_nn.token_rows import add_rows, resized, row_specs, rows_of, with_rows
 from fxad_nn.tokenizer import Tokenizer, from_directory
@@ -227,7 +227,7 @@ def _parts(options: FinetuneOptions) -> tuple[Model, Any, Any]:
         products = None if config.dtype == "float32" else config.dtype
         config, chosen = replace(config, dtype="float32", products=products), True
     if options.dtype is not None:
-        config = replace(config, products=LONG.get(options.dtype, options.dtype))
+        config = replace(config, products=products_of(options.dtype))
     return Model(params, config), *fxad.tree.partition(params, chosen, is_leaf=is_quantized)
 
 

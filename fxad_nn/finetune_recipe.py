@@ -16,9 +16,9 @@ from fxad_nn.errors import ConfigError
 from fxad_nn.hf import MAX_SHARD_SIZE, shard_bytes
 from fxad_nn.lora import ALL_LINEAR, Lora
 from fxad_nn.options import build, option
+from fxad_nn.precision import PRECISIONS
 from fxad_nn.quantized import KINDS
 from fxad_nn.recipe import RunOptions
-from fxad_nn.step import DTYPES
 
 SAVES = ("both", "merged", "adapter")
 LONGEST = 2048
@@ -62,7 +62,10 @@ class FinetuneOptions(RunOptions):
     batch: int = option(4, "examples per batch (packed: on average)")
     context: int | None = option(None, f"tokens per example (default: at most {LONGEST})")
     dtype: str | None = option(
-        None, "of the factors of products (default: as stored)", DTYPES, also="--precision"
+        None,
+        "of the factors of products; mixed: bfloat16 activations, too (default: as stored)",
+        PRECISIONS,
+        also="--precision",
     )
     learning_rate: float = option(1e-5, "peak learning rate (default with --lora: 0.0002)")
     final_rate: float = option(0.0, "learning rate at the last step")

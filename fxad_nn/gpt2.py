@@ -33,6 +33,7 @@ from fxad_nn.layers import (
     layer_norm,
     linear_spec,
     norm_spec,
+    stored,
 )
 from fxad_nn.loss import IGNORE, NONE, Penalties, chunked_cross_entropy, cross_entropy
 from fxad_nn.spec import MOST_LAYERS
@@ -43,6 +44,7 @@ class Config:
     """The shape of a GPT-2. `position_std` is 0.01 in OpenAI's code, 0.02 in nanoGPT.
 
     dtype: of parameters. products: what factors of matrix products are rounded to, if given.
+    activations: what is stored between the parts of a model, if not what these give.
     start, ends, pad: ids of special tokens; generation ends at any of `ends`.
     """
 
@@ -57,6 +59,7 @@ class Config:
     position_std: float = 0.01
     dtype: str = "float32"
     products: str | None = None
+    activations: str | None = None
     recompute: bool = False
     """Of each block the gradient keeps its input alone and computes the rest again (Chen et al.,
     2016)."""
@@ -84,6 +87,11 @@ class Config:
         if self.activation not in ACTIVATIONS:
             hint = did_you_mean(self.activation, ACTIVATIONS)
             raise ConfigError(f"unknown activation {shown(self.activation)}{hint}")
+
+    @property
+    def rounding(self) -> tuple[str | None, str | None]:
+        """What linear layers round: the factors of their products, and their results."""
+        return self.products, self.activations
 
     @property
     def head_dim(self) -> int:
@@ -155,9 +163,9 @@ def attention(p: dict[str, Any], x: Any, config: Config, attend: Callable[..., A
     """Self-attention by attend(q, k, v): x [batch, time, width] -> [batch, time, width]."""
     batch, time, _ = x.shape
     heads = (batch, time, config.heads, config.head_dim)
-    qkv = conv1d(p["qkv"], x, config.products)
+    qkv = conv1d(p["qkv"], x, *config.rounding)
     q, k, v = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
-    return conv1d(p["out"], attend(q, k, v), config.products)
+    return conv1d(p["out"], attend(q, k, v), *config.rounding)
 
 
 def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
@@ -168,9 +176,9 @@ def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
     activation = ACTIVATIONS[config.activation]
 
     def down(hidden: Any) -> Any:
-        return conv1d(p["down"], activation(hidden), config.products)
+        return conv1d(p["down"], activation(hidden), *config.rounding)
 
-    return fxad.checkpoint(down)(conv1d(p["up"], x, config.products))
+    return fxad.checkpoint(down)(conv1d(p["up"], x, *config.rounding))
 
 
 def _blocks(
@@ -215,6 +223,7 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     embed = params["embed"]
     places = slice(time) if segments is None else document_positions(segments)
     x = kept(embed, "embedded", embedding(embed, tokens) + embed["position"][places])
+    x = stored(x, config.activations)
     attend = partial(causal_attention, segments=segments)
     return _blocks(
         params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), checkpointed(config)

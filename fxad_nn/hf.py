@@ -426,7 +426,7 @@ def _written_config(
     return {CONFIG: values, GENERATION: {name: values[name] for name in IDS if name in values}}
 
 
-UNPUBLISHED = {"dtype", "products", "recompute", "offload", "position_std"}
+UNPUBLISHED = {"dtype", "products", "activations", "recompute", "offload", "position_std"}
 """Fields that a published configuration does not have: of the arrays, of products, of gradients, of
 training."""
 

@@ -42,19 +42,28 @@ def conv1d_spec(
     return spec
 
 
-def linear(p: dict[str, Any], x: Any, products: str | None = None) -> Any:
+def linear(
+    p: dict[str, Any], x: Any, products: str | None = None, result: str | None = None
+) -> Any:
     """x [..., in] times the transpose of weight [out, in], and a bias: [..., out].
 
-    Factors are rounded to the dtype `products`, if given. An adapter beside the weight,
-    p["lora"] = {"a": [rank, in], "b": [out, rank], "scale": float32 []}, adds
+    Factors are rounded to the dtype `products`, and the sum to `result`, if given. An adapter
+    beside the weight, p["lora"] = {"a": [rank, in], "b": [out, rank], "scale": float32 []}, adds
     scale (x aᵀ) bᵀ (Hu et al., 2021), computed in the adapter's dtype.
     """
-    return _affine(p, x, 1, products)
+    return stored(_affine(p, x, 1, products), result)
 
 
-def conv1d(p: dict[str, Any], x: Any, products: str | None = None) -> Any:
+def conv1d(
+    p: dict[str, Any], x: Any, products: str | None = None, result: str | None = None
+) -> Any:
     """As `linear`, by a weight [in, out], which OpenAI called a convolution of width 1."""
-    return _affine(p, x, 0, products)
+    return stored(_affine(p, x, 0, products), result)
+
+
+def stored(x: Any, dtype: str | None) -> Any:
+    """x in the dtype that activations are stored in, if there is one."""
+    return x if dtype is None else x.astype(dtype)
 
 
 def _affine(p: dict[str, Any], x: Any, axis: int, products: str | None) -> Any:
@@ -200,7 +209,7 @@ def layer_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:
 
 def rms_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:
     """Divide the last axis by its root mean square in float32 (Zhang and Sennrich, 2019)."""
-    return _over_rms(x, epsilon).astype(x.dtype) * p["scale"]
+    return (_over_rms(x, epsilon).astype(x.dtype) * p["scale"]).astype(x.dtype)
 
 
 def offset_rms_norm(p: dict[str, Any], x: Any, epsilon: float) -> Any:

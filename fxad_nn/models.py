@@ -28,6 +28,7 @@ DESCRIPTION = record(
     {
         "dtype": one_of(*DTYPES),
         "products": nullable(one_of(*DTYPES)),
+        "activations": nullable(one_of(*DTYPES)),
         "norm_epsilon": number(least=0),
         "rope_theta": number(above=0),
         "position_std": number(least=0),

@@ -28,7 +28,7 @@ from fxad_nn.optim import (
     with_average,
 )
 from fxad_nn.options import build, option, require_types
-from fxad_nn.step import DTYPES, LONG
+from fxad_nn.precision import PRECISIONS, is_scaled
 
 MOST = 1 << 53
 """Beyond any run there is; larger numbers are not all float64."""
@@ -57,7 +57,10 @@ class RunOptions:
     )
     context: int | None = option(None, "tokens per sequence (default: the preset's context)")
     dtype: str | None = option(
-        "float32", "of the factors of matrix products", DTYPES, also="--precision"
+        "float32",
+        "of the factors of matrix products; mixed: bfloat16 activations, too",
+        PRECISIONS,
+        also="--precision",
     )
     learning_rate: float = option(1e-3, "peak learning rate")
     final_rate: float = option(1e-4, "learning rate at the last step")
@@ -199,11 +202,6 @@ def optimizer_of(o: RunOptions) -> Optimizer:
     if o.skip_outliers is not None:
         made = skip_outliers(made, o.skip_outliers)
     return with_loss_scale(made) if is_scaled(o.dtype) else made
-
-
-def is_scaled(dtype: str | None) -> bool:
-    """Whether products of this dtype need a loss scale."""
-    return LONG.get(str(dtype), dtype) == "float16"
 
 
 _WITH_MODEL = ("preset", "bias", "tokenizer", "vocabulary")

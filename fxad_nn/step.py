@@ -7,7 +7,6 @@ params, state, loss = step(params, state, tokens, targets)      # params and sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,9 +20,7 @@ from fxad_nn.loss import NONE, Penalties
 from fxad_nn.loss_scale import loss_scale, scaled_value_and_grad, unscaled
 from fxad_nn.objective import Objective
 from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm, global_norm
-
-DTYPES = ("float32", "bfloat16", "float16", "f32", "bf16", "fp16")
-LONG = {"f32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+from fxad_nn.precision import PRECISIONS, in_precision
 
 
 def train_step(
@@ -44,20 +41,19 @@ def train_step(
     clip=None leaves gradients as they are, which lets every gradient die as soon as it is used:
     updates are then done as the gradients' products are computed (`fxad.profile` says if not).
     dtype: what the factors of all matrix products, forward and backward, are rounded to: with
-    "bfloat16" parameters, sums, activations between layers, gradients and moments stay float32.
+    "bfloat16" parameters, sums, activations between layers, gradients and moments stay float32;
+    with "mixed" activations are stored in bfloat16, too.
     "float16" wants an optimizer with a loss scale (`fxad_nn.loss_scale.with_loss_scale`): the step
     then scales its loss, and divides the gradients by the scale before it clips them.
     penalties: what the loss adds to cross-entropy. with_norm: the last result is (mean loss, global
     norm of the gradient before it is clipped), which costs nothing where it is clipped.
     """
-    if dtype not in (None, *DTYPES):
-        hint = did_you_mean(str(dtype), DTYPES)
+    if dtype not in (None, *PRECISIONS):
+        hint = did_you_mean(str(dtype), PRECISIONS)
         raise ConfigError(
-            f"train_step: dtype must be one of {', '.join(DTYPES)}, got {dtype}{hint}"
+            f"train_step: dtype must be one of {', '.join(PRECISIONS)}, got {dtype}{hint}"
         )
-    dtype = LONG.get(str(dtype), dtype)
-    if dtype not in (None, config.dtype):
-        config = replace(config, products=dtype)
+    config = in_precision(config, dtype)
     update = as_optimizer(optimizer).update
     loss = models.family(config).loss
     loss_and_grads = scaled_value_and_grad(

@@ -26,6 +26,7 @@ from fxad_nn.flops import training_flops_per_token
 from fxad_nn.objective import Answers, Objective, Preferences
 from fxad_nn.optim import Optimizer
 from fxad_nn.packing import pack, packed, widths
+from fxad_nn.precision import activations_of
 from fxad_nn.samples import MOST, Prompt, Sample, continued
 from fxad_nn.step import tuning_step
 from fxad_nn.task import Batch, Step
@@ -67,7 +68,8 @@ class Tuning:
         self._options, self._config, self._corpus = options, config, corpus
         self.frozen, self._reference = frozen, reference
         o = options
-        trained = replace(config, recompute=o.recompute, offload=o.offload)
+        trained = replace(config, activations=activations_of(o.dtype))
+        trained = replace(trained, recompute=o.recompute, offload=o.offload)
         self._objective: Objective = Answers(trained, o.penalties)
         judged: Objective = Answers(config)
         if o.dpo:

@@ -7,6 +7,7 @@ import fxad
 from fxad_nn import models, optim
 from fxad_nn.errors import ConfigError
 from fxad_nn.layers import conv1d, linear
+from fxad_nn.precision import in_precision
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.step import train_step
 
@@ -75,10 +76,10 @@ def test_a_linear_layer_rounds_its_factors_and_nothing_else(layer):
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_training_reaches_the_loss_of_float32(family):
-    """Sixty steps on one batch: both learn it by heart, at nearly the same pace."""
+    """Sixty steps on one batch: all learn it by heart, at nearly the same pace."""
     config = small(family)
     losses = {}
-    for dtype in ("f32", "bf16"):
+    for dtype in ("f32", "bf16", "mixed"):
         params, *batch = started(config)
         optimizer = optim.adamw(3e-3)
         step, state = train_step(config, optimizer, clip=1.0, dtype=dtype), optimizer.init(params)
@@ -89,7 +90,70 @@ def test_training_reaches_the_loss_of_float32(family):
         losses[dtype] = np.array(found)
         assert {leaf.dtype for _, leaf in named_leaves(params)} == {np.dtype("float32")}
     assert losses["f32"][-1] < losses["f32"][0] / 2
-    np.testing.assert_allclose(losses["bf16"], losses["f32"], rtol=0.05, atol=0.02)
+    for narrow in ("bf16", "mixed"):
+        np.testing.assert_allclose(losses[narrow], losses["f32"], rtol=0.05, atol=0.02)
+
+
+SMALL = {"vocab": 97, "context": 64, "layers": 2, "heads": 4, "width": 64, "hidden": 96}
+SMALL |= {"dtype": "float32"}
+GROUPED = {"groups": 2, "head_dim": 16}
+FAMILIES = {
+    "gpt2": {},
+    "llama3.2-1b": GROUPED,
+    "qwen3-0.6b": GROUPED,
+    "phi3-mini": GROUPED,
+    "gemma3-1b": {**GROUPED, "window": 16, "local": (True, False)},
+    "mixtral-8x7b": {**GROUPED, "experts": 4},
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_mixed_gradients_of_every_family_are_close_to_those_of_float32(name):
+    """Every activation is rounded, by EPS / 2 at most: half a dozen in a block."""
+    config = models.preset(name, **SMALL, **FAMILIES[name])
+    params, *batch = started(config)
+    mixed = in_precision(config, "mixed")
+    (loss, grads), (expected_loss, expected) = (
+        gradients(c, params, tuple(batch)) for c in (mixed, config)
+    )
+    assert float(loss) == pytest.approx(float(expected_loss), rel=EPS)
+    assert {leaf.dtype for _, leaf in named_leaves(grads)} == {np.dtype("float32")}
+    assert models.family(mixed).features(params, batch[0], mixed).dtype == fxad.numpy.bfloat16
+    both = [
+        np.concatenate([np.asarray(leaf).ravel() for _, leaf in named_leaves(tree)])
+        for tree in (grads, expected)
+    ]
+    error = np.linalg.norm(both[0] - both[1]) / np.linalg.norm(both[1])
+    assert 1e-3 < error <= 6 * config.layers * EPS / 2
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_mixed_stores_activations_in_bfloat16(family):
+    """What the head sees is bfloat16, and the plan takes less."""
+    config = small(family, layers=8, width=256, hidden=1024, context=128)
+    params, *batch = started(config)
+    optimizer = optim.adamw(1e-3)
+    state, taken = optimizer.init(params), {}
+    for precision in ("bf16", "mixed"):
+        step = train_step(config, optimizer, clip=None, dtype=precision)
+        low = step.lower(params, state, *batch)
+        taken[precision] = low.planned_bytes(arguments=False)
+    assert taken["mixed"] < 0.9 * taken["bf16"]
+    config = in_precision(config, "mixed")
+    x = models.family(config).features(params, batch[0], config)
+    assert x.dtype == fxad.numpy.bfloat16
+
+
+@pytest.mark.parametrize("optimizer", [optim.adamw(1e-3), optim.muon(1e-3)], ids=["adamw", "muon"])
+def test_mixed_leaves_parameters_and_moments_float32(optimizer):
+    config = small("llama")
+    params, *batch = started(config)
+    step = train_step(config, optimizer, clip=1.0, dtype="mixed")
+    params, state, loss = step(params, optimizer.init(params), *batch)
+    assert loss.dtype == np.float32
+    for tree in (params, state):
+        dtypes = {np.asarray(leaf).dtype for _, leaf in named_leaves(tree)}
+        assert dtypes <= {np.dtype("float32"), np.dtype("int32")}
 
 
 def test_accumulation_and_threads():
@@ -113,5 +177,6 @@ def test_accumulation_and_threads():
 
 
 def test_an_unknown_dtype_is_named():
-    with pytest.raises(ConfigError, match="did you mean 'bf16'"):
-        train_step(small("gpt2"), optim.adamw(1e-3), clip=None, dtype="bf61")
+    for wrong, meant in (("bf61", "bf16"), ("mixd", "mixed")):
+        with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
+            train_step(small("gpt2"), optim.adamw(1e-3), clip=None, dtype=wrong)

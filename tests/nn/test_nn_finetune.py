@@ -419,7 +419,7 @@ def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, cha
         begin(options(tmp_path, base, chats))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "fp16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "fp16", "mixed"])
 def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chats, dtype):
     model = fxad_nn.load(base, dtype="bfloat16")
     narrow = tmp_path / "narrow"
@@ -428,6 +428,22 @@ def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chat
     tuned = finetune(options(tmp_path, narrow, chats, steps=2, eval_every=0, dtype=dtype))
     assert np.isfinite(tuned.result.val_loss)
     assert (loss_scale(tuned.result.run.state) is not None) == (dtype == "fp16")
+
+
+@pytest.mark.parametrize("lora", [4, None])
+def test_mixed_precision_learns_and_goes_on(tmp_path, base, chats, lora):
+    """In full and with adapters, about as well as by products in bfloat16, also when resumed."""
+    more = {"lora": lora, "learning_rate": 1e-2 if lora else 1e-3, "steps": 16, "eval_every": 0}
+    losses = {}
+    for dtype in ("bfloat16", "mixed"):
+        out = tmp_path / dtype
+        finetune(options(tmp_path, base, chats, out=out, dtype=dtype, **{**more, "steps": 8}))
+        run = finetune(resumed_finetune(out, steps=16)).result.run
+        losses[dtype] = [loss for _, loss in run.history["train"]]
+        assert run.options.dtype == dtype
+        assert run.config.activations is None  # of a training step alone
+    assert losses["mixed"][-1] < 0.9 * losses["mixed"][0]
+    np.testing.assert_allclose(losses["mixed"], losses["bfloat16"], rtol=0.05)
 
 
 @pytest.mark.parametrize("lora", [4, None])
