@@ -111,7 +111,6 @@ def begin(options: FinetuneOptions) -> Run:
     warmup = steps // 20 if options.warmup < 0 else options.warmup
     options = replace(options, steps=steps, warmup=warmup)
     state = optimizer_of(options).init(trained)
-    task = task.changed(options)
     return fitted(Run(options, model.config, task, directory, trained, state))
 
 

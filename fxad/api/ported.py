@@ -30,7 +30,6 @@ NOT_HERE = {  # names of `jax`, and what to do without them
     "image": _LIST,
     "log_compiles": "`fxad.debug.explain_retrace(f)(*args)` says why f is traced again",
     "pmap": _ONE,
-    "profiler": "`fxad.profile(f, *args)` times the kernels of f",
     "shard_map": _ONE,
 }
 

@@ -76,4 +76,4 @@ def test_what_is_not_here_says_what_to_do() -> None:
         fxad.pmap  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
         fxad.nonsense  # noqa: B018
-    assert not hasattr(fxad, "profiler")
+    assert not hasattr(fxad, "shard_map")
