@@ -141,7 +141,6 @@ ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
 
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {
-    "jax.lax.linalg.lu": "of square matrices",
     "jax.experimental.checkify.check": "a failed check raises when the function runs",
     "jax.clear_caches": "each jitted function keeps its own traces",
     "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",

@@ -29,7 +29,6 @@ REFUSED = {
     "svd": lambda: jnp.linalg.svd(X, subset_by_index=(0, 1)),
     "matrix_rank": lambda: jnp.linalg.matrix_rank(X, tol=0.1),
     "eigh": lambda: scipy.linalg.eigh(SQUARE, SQUARE),
-    "qr": lambda: scipy.linalg.qr(SQUARE, pivoting=True),
     "sqrtm": lambda: scipy.linalg.sqrtm(SQUARE, blocksize=2),
     "convolve2d": lambda: scipy.signal.convolve2d(X, X, boundary="wrap"),
     "correlate2d": lambda: scipy.signal.correlate2d(X, X, fillvalue=1),

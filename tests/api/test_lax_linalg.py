@@ -106,16 +106,17 @@ def test_what_is_refused():
         linalg.cholesky_update(np.eye(3), np.ones(2))
     with pytest.raises(ShapeError, match="no pivots of 1 rows"):
         linalg.lu_pivots_to_permutation(np.array([0, 1]), 1)
-    with pytest.raises(BadArgument, match="pivoting=True is not here"):
-        linalg.qr(A, pivoting=True)
     with pytest.raises(BadArgument, match="subset_by_index"):
         linalg.eigh(A, subset_by_index=(0, 2))
     with pytest.raises(BadArgument, match="subset_by_index"):
         linalg.svd(A, subset_by_index=(0, 2))
     with pytest.raises(BadArgument, match="perturb_singular"):
         linalg.tridiagonal_solve(A[0, 0], A[0, 0], A[0, 0], A[0], perturb_singular=True)
-    with pytest.raises(ShapeError):
-        linalg.lu(np.ones((2, 3)))
+    with pytest.raises(ShapeError, match="qdwh: expects one matrix"):
+        linalg.qdwh(np.ones((2, 3)))
+    for function in (linalg.schur, linalg.hessenberg, linalg.tridiagonal):
+        with pytest.raises(ShapeError, match=f"{function.__name__}: expects square matrices"):
+            function(TALL)
 
 
 @pytest.mark.peers
@@ -147,3 +148,32 @@ def test_factors_are_jaxs():
     for own, wanted in ((mine[1], left), (mine[2], right)):  # up to their phase
         phases = np.abs((own[:, other].conj() * wanted[:, order]).sum(0))
         np.testing.assert_allclose(phases, np.ones(4), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_polar_factors_by_halleys_iteration(dtype):
+    eps = np.finfo(dtype).eps
+    for size in (3, 5):
+        x = (RANDOM.standard_normal((5, size)) + 1j * RANDOM.standard_normal((5, size))) * 1e3
+        x = (x if dtype[0] == "c" else x.real).astype(dtype)
+        x[:, 0] *= 1e-3
+        u, h, steps, converged = fxad.jit(linalg.qdwh)(x)
+        np.testing.assert_allclose(u @ h, x, atol=1e5 * eps)
+        np.testing.assert_allclose(adjoint(np.asarray(u)) @ u, np.eye(size), atol=30 * eps)
+        np.testing.assert_array_equal(h, adjoint(np.asarray(h)))
+        assert np.linalg.eigvalsh(h).min() > 0 and converged and 0 < steps <= 6
+    _, _, steps, converged = linalg.qdwh(x, max_iterations=1)
+    assert steps == 1 and not converged
+
+
+@pytest.mark.peers
+def test_lu_and_pivoted_qr_of_any_shape_are_jaxs():
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        for x in (TALL, TALL.swapaxes(1, 2), A, A + 1j * A[::-1]):
+            for name, options in (("lu", {}), ("qr", {"pivoting": True})):
+                ours = getattr(linalg, name)(x, **options)
+                theirs = getattr(jax.lax.linalg, name)(x, **options)
+                for got, wanted in zip(ours, theirs, strict=True):
+                    assert got.dtype == wanted.dtype
+                    np.testing.assert_allclose(got, wanted, atol=1e-12)

@@ -59,8 +59,8 @@ def test_lu() -> None:
     p, low, up = linalg.lu(STACK)
     near(p @ low @ up, STACK)
     slopes(lambda a: linalg.lu(a)[1:], A)
-    with pytest.raises(ShapeError, match="square"):
-        linalg.lu(Q)
+    with pytest.raises(ShapeError, match="expects matrices"):
+        linalg.lu(Q[0])
 
 
 @pytest.mark.parametrize("trans", [0, 1])
@@ -179,3 +179,169 @@ def test_matrices_without_elements(shape: tuple[int, ...], dtype: type) -> None:
         ):
             assert fxad.tree.leaves(value)[-1].shape[: len(shape) - 2] == shape[:-2]
             assert slope.shape == shape
+
+
+# ---------------------------------------------------------------- functions of matrices
+
+
+def test_square_roots_of_matrices_without_a_basis_of_eigenvectors() -> None:
+    jordan = np.array([[4.0, 1.0, 0.0], [0.0, 4.0, 1.0], [0.0, 0.0, 4.0]])
+    root = fxad.jit(linalg.sqrtm)(jordan)
+    near(root @ root, jordan)
+    near(linalg.sqrtm(np.zeros((3, 3))), np.zeros((3, 3)))
+    assert np.isnan(linalg.sqrtm(np.array([[0.0, 1.0], [0.0, 0.0]]))).any()  # it has no root
+    roots = linalg.sqrtm(STACK)
+    near(roots @ roots, STACK)
+
+
+def test_funm_is_the_function_of_the_eigenvalues() -> None:
+    near(linalg.funm(A, jnp.exp), linalg.expm(A), 1e-9)
+    near(fxad.jit(lambda a: linalg.funm(a, lambda z: z**2))(A), A @ A, 1e-9)
+    value, error = linalg.funm(A, jnp.sin, disp=False)
+    near(value, linalg.funm(A, jnp.sin))
+    assert 0 < float(error) < 1e-10
+    close = np.diag([1.0, 1.0 + 1e-9]) + np.diag([1.0], 1)
+    assert float(linalg.funm(close, jnp.exp, disp=False)[1]) > 1e-8
+    with pytest.raises(ShapeError, match="funm: takes one matrix"):
+        linalg.funm(STACK, jnp.exp)
+
+
+def test_the_derivative_of_the_exponential() -> None:
+    way = R.standard_normal((4, 4))
+    block = np.block([[A, way], [np.zeros((4, 4)), A]])
+    value, slope = fxad.jit(linalg.expm_frechet)(A, way)
+    near(value, linalg.expm(A))
+    near(slope, linalg.expm(block)[:4, 4:], 1e-9)
+    near(linalg.expm_frechet(A, way, method="blockEnlarge", compute_expm=False), slope)
+    with pytest.raises(BadArgument, match="method must be SPS or blockEnlarge"):
+        linalg.expm_frechet(A, way, method="other")
+    with pytest.raises(ShapeError, match="one shape"):
+        linalg.expm_frechet(A, B)
+
+
+# ---------------------------------------------------------------- factors
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (2, 4, 3)])
+def test_lu_of_any_shape(shape: tuple[int, ...]) -> None:
+    a = R.standard_normal(shape)
+    p, low, up = fxad.jit(linalg.lu)(a)
+    near(p @ low @ up, a)
+    size = min(shape[-2:])
+    assert low.shape[-1] == up.shape[-2] == size and np.abs(low).max() <= 1 + 1e-12
+    if len(shape) == 2:
+        slopes(lambda a: linalg.lu(a)[1:], a)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
+def test_qr_with_pivoting(shape: tuple[int, int]) -> None:
+    a = R.standard_normal(shape)
+    for mode in ("full", "economic"):
+        q, r, order = linalg.qr(a, pivoting=True, mode=mode)
+        near(q @ r, a[:, order])
+        near(q.T @ q, np.eye(q.shape[1]))
+        main = np.abs(np.diag(r))
+        assert (main[:-1] >= main[1:]).all() and not np.tril(r, -1).any()
+    r, order = linalg.qr(a, pivoting=True, mode="r")
+    near(r.T @ r, a[:, order].T @ a[:, order])
+    stack = np.stack([a, 2 * a[:, ::-1]])
+    for i, one in enumerate(stack):
+        near(linalg.qr(stack, pivoting=True)[1][i], linalg.qr(one, pivoting=True)[1])
+    slopes(lambda a: linalg.qr(a, pivoting=True, mode="economic")[1], a)
+
+
+@pytest.mark.parametrize("pivoting", [False, True])
+def test_products_with_the_orthogonal_factor(pivoting: bool) -> None:
+    a, b, c = Q, R.standard_normal(4), R.standard_normal((3, 2))
+    q, r, *order = linalg.qr(a, mode="economic", pivoting=pivoting)
+    onto, triangle, *same = linalg.qr_multiply(a, b, pivoting=pivoting)
+    near(onto, b @ np.asarray(q))
+    near(triangle, r)
+    assert [o.tolist() for o in order] == [o.tolist() for o in same]
+    near(linalg.qr_multiply(a, c, "left", pivoting)[0], q @ c)
+    turned = a + 1j * a[::-1]
+    near(
+        linalg.qr_multiply(turned, c, "left", conjugate=True)[0],
+        np.conj(linalg.qr(turned, mode="economic")[0]) @ c,
+    )
+    with pytest.raises(ShapeError, match="qr_multiply"):
+        linalg.qr_multiply(a, c)
+
+
+def test_eigenvalues_of_tridiagonal_matrices() -> None:
+    d, e = R.standard_normal(6), R.standard_normal(5)
+    dense = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
+    wanted, _ = np.linalg.eigh(dense)
+    near(linalg.eigh_tridiagonal(d, e, eigvals_only=True), wanted)
+    values, vectors = fxad.jit(linalg.eigh_tridiagonal)(d, e)
+    near(dense @ vectors, vectors * values)
+    some, vectors = linalg.eigh_tridiagonal(d, e, select="i", select_range=(1, 3))
+    near(some, wanted[1:4])
+    assert vectors.shape == (6, 3)
+    slopes(lambda d, e: linalg.eigh_tridiagonal(d, e, eigvals_only=True), d, e)
+    with pytest.raises(BadArgument, match="select must be a or i"):
+        linalg.eigh_tridiagonal(d, e, select="v", select_range=(0, 1))
+    with pytest.raises(ShapeError, match="n and n - 1 numbers"):
+        linalg.eigh_tridiagonal(d, d)
+
+
+# ---------------------------------------------------------------- special matrices
+
+
+def test_special_matrices_by_what_they_do() -> None:
+    v, w = R.standard_normal(5), R.standard_normal((2, 3))
+    roots = np.array([3.0, -1.0, 0.5, 2.0])
+    for made in (linalg.companion, linalg.fiedler_companion):
+        near(np.sort(np.linalg.eigvals(made(np.poly(roots))).real), np.sort(roots), 1e-8)
+    for mode in ("full", "same", "valid"):
+        for n in (1, 2, 5, 8):
+            x = R.standard_normal(n)
+            near(linalg.convolution_matrix(v, n, mode) @ x, np.convolve(v, x, mode))
+    near(linalg.circulant(v) @ v, np.fft.ifft(np.fft.fft(v) ** 2).real)
+    near(linalg.dft(5) @ v, np.fft.fft(v))
+    near(linalg.dft(4, "sqrtn") @ np.conj(linalg.dft(4, "sqrtn")), np.eye(4))
+    for n in (1, 3, 6):
+        near(linalg.hilbert(n) @ linalg.invhilbert(n), np.eye(n), 1e-5)
+        for kind in ("symmetric", "lower", "upper"):
+            near(linalg.pascal(n, kind) @ linalg.invpascal(n, kind), np.eye(n), 1e-9)
+        near(linalg.helmert(n, full=True) @ linalg.helmert(n, full=True).T, np.eye(n))
+    hadamard = linalg.hadamard(8)
+    assert (hadamard @ hadamard.T == 8 * np.eye(8)).all() and hadamard.dtype == np.int64
+    near(linalg.leslie(w, w[:, 1:])[1], [w[1], [w[1, 1], 0, 0], [0, w[1, 2], 0]])
+    slopes(linalg.toeplitz, v, v[:3])
+    assert linalg.toeplitz(w).shape == linalg.hankel(w).shape == (2, 3, 3)
+    assert np.isinf(linalg.pascal(600)[-1, -1]) and linalg.pascal(600)[1, 1] == 2
+    for call in (
+        lambda: linalg.hadamard(6),
+        lambda: linalg.dft(3, "other"),
+        lambda: linalg.pascal(3, "other"),
+        lambda: linalg.convolution_matrix(v, 0),
+        lambda: linalg.helmert(0),
+    ):
+        with pytest.raises(BadArgument):
+            call()
+    for call in (
+        lambda: linalg.companion(np.ones(1)),
+        lambda: linalg.leslie(v, v),
+        lambda: linalg.circulant(1.0),
+    ):
+        with pytest.raises(ShapeError):
+            call()
+
+
+@pytest.mark.peers
+def test_special_matrices_are_scipys() -> None:
+    peer = pytest.importorskip("scipy.linalg")
+    v = R.standard_normal(5)
+    for name in "circulant companion fiedler fiedler_companion hankel toeplitz".split():
+        near(getattr(linalg, name)(v), getattr(peer, name)(v))
+    for name in "dft hadamard helmert hilbert invhilbert invpascal pascal".split():
+        near(getattr(linalg, name)(8), getattr(peer, name)(8))
+    near(linalg.hankel(v, v[:3]), peer.hankel(v, v[:3]))
+    near(linalg.leslie(v, v[1:]), peer.leslie(v, v[1:]))
+    near(linalg.funm(A, jnp.cosh), peer.coshm(A), 1e-9)
+    near(linalg.qr(A, pivoting=True)[2], peer.qr(A, pivoting=True)[2])
+    for got, wanted in zip(
+        linalg.eigh_tridiagonal(v, v[1:]), peer.eigh_tridiagonal(v, v[1:]), strict=True
+    ):
+        near(np.abs(got), np.abs(wanted), 1e-9)

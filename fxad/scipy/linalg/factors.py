@@ -1,59 +1,37 @@
-"""`fxad.scipy.linalg`: factorisations, solvers and functions of matrices under SciPy's names.
+"""Factorisations and linear systems.
 
-x = cho_solve(cho_factor(a), b)     expm(a)     solve_triangular(l, b, lower=True)
-
-Leading axes are batches unless said otherwise. A matrix that cannot be factored gives NaN.
-
-SciPy's hints (`overwrite_a`, `check_finite`, `debug`, `lwork`, `turbo`, `lapack_driver`) are
-accepted, as in JAX, and change nothing.
+x = cho_solve(cho_factor(a), b)     q, r = qr(a)     solve_triangular(l, b, lower=True)
 """
 
 from __future__ import annotations
 
-import builtins
-import math
 from typing import Any
 
 import numpy as np
 
-from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
+from fxad.lax import linalg as _lax_linalg
 from fxad.lax.loops import fori_loop
 from fxad.numpy import (
-    abs,
     arange,
     argsort,
     asarray,
-    ceil,
-    concatenate,
     conj,
+    diag,
     eye,
-    log2,
     matmul,
     matrix_transpose,
-    max,
     reshape,
-    sqrt,
-    sum,
     tril,
     triu,
     where,
-    zeros,
 )
 from fxad.numpy import linalg as _linalg
 from fxad.numpy.core import promoted, result_shape, spread_to
-from fxad.numpy.linalg import pinv as pinv
+from fxad.scipy.linalg.checks import matrix
 from fxad.trace.array import Array
-
-
-def _matrix(name: str, a: Any, square: bool = True) -> Array:
-    (value,) = promoted(name, a, inexact=True, numbers=False)
-    if value.ndim < 2 or (square and value.shape[-1] != value.shape[-2]):
-        kind = "square matrices" if square else "matrices"
-        raise ShapeError(f"{name}: expects {kind} in the last two axes, got {value.type}")
-    return value
 
 
 def _adjoint(a: Array) -> Array:
@@ -78,7 +56,7 @@ def solve_triangular(
     A one-dimensional b is one vector; other b are matrices of columns.
     """
     left, right = promoted("solve_triangular", a, b, inexact=True, numbers=False, broadcast=False)
-    left = _matrix("solve_triangular", left)
+    left = matrix("solve_triangular", left)
     kinds = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}
     if trans not in kinds:
         raise BadArgument(
@@ -173,9 +151,9 @@ def solve_banded(l_and_u: tuple[int, int], ab: Any, b: Any) -> Array:
 
 
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
-    """L and U in one square matrix (L has a unit diagonal), and pivots: row k was swapped with
-    row pivots[k]."""
-    both, pivots, _ = OPS["lu"](_matrix("lu_factor", a))
+    """L and U in one matrix (L has a unit diagonal), and pivots: row k was swapped with row
+    pivots[k]."""
+    both, pivots, _ = _lax_linalg.lu(matrix("lu_factor", a, square=False))
     return both, pivots
 
 
@@ -212,12 +190,14 @@ def lu_solve(
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> Any:
-    """a = P @ L @ U of square matrices; (P @ L, U) with `permute_l`."""
-    both, _, perm = OPS["lu"](_matrix("lu", a))
-    size = both.shape[-1]
-    low = tril(both, -1) + eye(size, dtype=both.dtype)
-    swap = (arange(size)[:, None] == perm[..., None, :]).astype(both.dtype)
-    return (matmul(swap, low), triu(both)) if permute_l else (swap, low, triu(both))
+    """a [..., m, n] = P @ L @ U, with L [..., m, k] and U [..., k, n] of k = min(m, n); (P @ L, U)
+    with `permute_l`."""
+    both, _, perm = _lax_linalg.lu(matrix("lu", a, square=False))
+    rows, size = both.shape[-2], min(both.shape[-2:])
+    low = tril(both[..., :size], -1) + eye(rows, size, dtype=both.dtype)
+    up = triu(both[..., :size, :])
+    swap = (arange(rows)[:, None] == perm[..., None, :]).astype(both.dtype)
+    return (matmul(swap, low), up) if permute_l else (swap, low, up)
 
 
 # ---------------------------------------------------------------- other factorisations
@@ -231,14 +211,56 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ) -> Any:
-    """a = Q @ R: "full" (square Q), "economic" or "r" (R alone). See numpy.linalg.qr."""
-    if pivoting:
-        raise BadArgument("qr: there is no column pivoting; pass pivoting=False")
+    """a = Q @ R: "full" (square Q), "economic" or "r" (R alone). See numpy.linalg.qr.
+
+    With `pivoting` a[:, p] = Q @ R, and p comes last: at each step the column goes first that has
+    the largest norm left, so that the diagonal of R falls in size.
+    """
     kinds = {"full": "complete", "economic": "reduced", "r": "r"}
     if mode not in kinds:
         raise BadArgument(f"qr: mode must be full, economic or r, got {mode!r}")
+    if pivoting:
+        q, r, order = _lax_linalg.qr(a, pivoting=True, full_matrices=mode == "full")
+        if mode == "r":  # as high as a: what is below the triangle is zero
+            r = _lax_linalg.qr(a, pivoting=True, full_matrices=True)[1]
+            return r, order
+        return q, r, order
     out = _linalg.qr(a, kinds[mode])
     return (out,) if mode == "r" else tuple(out)
+
+
+def qr_multiply(
+    a: Any,
+    c: Any,
+    mode: str = "right",
+    pivoting: bool = False,
+    conjugate: bool = False,
+    overwrite_a: bool = False,
+    overwrite_c: bool = False,
+) -> Any:
+    """(c @ Q, R), or with mode="left" (Q @ c, R), for a = Q @ R; with `pivoting` the order of
+    columns comes last. `conjugate` takes conj(Q). A vector c is one row, or one column.
+
+    >>> a, b = jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), jnp.array([1.0, 3.0, 5.0])
+    >>> onto, r = qr_multiply(a, b)
+    >>> solve_triangular(r, onto)
+    Array([1.       , 1.9999998], dtype=float32)
+    """
+    if mode not in ("left", "right"):
+        raise BadArgument(f"qr_multiply: mode must be left or right, got {mode!r}")
+    left, right = promoted("qr_multiply", a, c, inexact=True, numbers=False, broadcast=False)
+    q, r, *order = qr(left, mode="economic", pivoting=pivoting)
+    q = conj(q) if conjugate else q
+    vector = right.ndim == 1
+    if vector:
+        right = reshape(right, (-1, 1) if mode == "left" else (1, -1))
+    inner = (q.shape[-1], right.shape[-2]) if mode == "left" else (right.shape[-1], q.shape[-2])
+    if inner[0] != inner[1]:
+        raise ShapeError(
+            f"qr_multiply: Q of {q.type} and c of {asarray(c).type} do not go together"
+        )
+    out = matmul(q, right) if mode == "left" else matmul(right, q)
+    return (reshape(out, (-1,)) if vector else out, r, *order)
 
 
 def svd(
@@ -280,6 +302,45 @@ def eigh(
     return values if eigvals_only else (values, vectors)
 
 
+def eigh_tridiagonal(
+    d: Any,
+    e: Any,
+    *,
+    eigvals_only: bool = False,
+    select: str = "a",
+    select_range: tuple[float, float] | None = None,
+    tol: float | None = None,
+    key: Any = None,
+) -> Any:
+    """Ascending eigenvalues, and eigenvectors unless `eigvals_only`, of the symmetric matrix with
+    diagonal d [n] and the diagonal e [n - 1] beside it. select: "a" all, or "i" those numbered from
+    select_range[0] to select_range[1], both included.
+
+    The matrix is made dense; `tol` and `key`, of iterations, change nothing.
+
+    >>> eigh_tridiagonal(jnp.array([2.0, 2.0]), jnp.array([1.0]), eigvals_only=True)
+    Array([1., 3.], dtype=float32)
+    """
+    main, beside = promoted("eigh_tridiagonal", d, e, inexact=True, numbers=False, broadcast=False)
+    if main.ndim != 1 or beside.shape != (max(main.shape[0] - 1, 0),):
+        raise ShapeError(
+            f"eigh_tridiagonal: expects vectors of n and n - 1 numbers, got {main.type}, "
+            f"{beside.type}"
+        )
+    if select not in ("a", "i"):
+        raise BadArgument(
+            f"eigh_tridiagonal: select must be a or i, got {select!r}; how many values lie in a "
+            "range (v) is not known before they are computed"
+        )
+    values, vectors = _linalg.eigh(diag(main) + diag(beside, -1) + diag(beside, 1))
+    if select == "i":
+        if select_range is None:
+            raise BadArgument("eigh_tridiagonal: select='i' needs select_range=(first, last)")
+        chosen = slice(int(select_range[0]), int(select_range[1]) + 1)
+        values, vectors = values[chosen], vectors[:, chosen]
+    return values if eigvals_only else (values, vectors)
+
+
 def polar(
     a: Any,
     side: str = "right",
@@ -297,119 +358,3 @@ def polar(
     u, s, vh = _linalg.svd(a, full_matrices=False)
     middle = (vh, _adjoint(vh)) if side == "right" else (_adjoint(u), u)
     return matmul(u, vh), matmul(middle[1] * s[..., None, :].astype(u.dtype), middle[0])
-
-
-# ---------------------------------------------------------------- functions of matrices
-
-# Numerator of exp's diagonal Pade approximant of order 13 (Higham 2005)
-_PADE = [
-    math.comb(13, k) * math.factorial(26 - k) // math.factorial(13) for k in range(14)
-]  # over 26! / 13!, cleared of denominators
-_PADE_NORM = 5.371920351148152  # up to this 1-norm the approximant is exact to f64
-
-
-def _pade(a: Array) -> Array:
-    """exp of matrices with small norm."""
-    scale = float(_PADE[0])
-    c = [k / scale for k in _PADE]
-    unit = eye(a.shape[-1], dtype=a.dtype)
-    a2 = matmul(a, a)
-    a4 = matmul(a2, a2)
-    a6 = matmul(a4, a2)
-    odd = matmul(a6, c[13] * a6 + c[11] * a4 + c[9] * a2) + c[7] * a6 + c[5] * a4 + c[3] * a2
-    odd = matmul(a, odd + c[1] * unit)
-    even = matmul(a6, c[12] * a6 + c[10] * a4 + c[8] * a2) + c[6] * a6 + c[4] * a4 + c[2] * a2
-    even = even + c[0] * unit
-    return _linalg.solve(even - odd, even + odd)
-
-
-def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
-    """Matrix exponential, by scaling and squaring (Higham 2005).
-
-    Norms up to 5.4 * 2**max_squarings; NaN beyond. upper_triangular: only that triangle is read.
-    """
-    value = _matrix("expm", A)
-    value = triu(value) if upper_triangular else value
-    size = max(sum(abs(value), -2), -1, initial=0.0)
-    steps = ceil(log2(where(size > _PADE_NORM, size / _PADE_NORM, 1.0)))
-    steps = OPS["stop_gradient"](steps)[..., None, None]
-    start = _pade(value * (0.5**steps).astype(value.dtype))
-
-    def squared(k: Array, power: Array) -> Array:
-        return where(k < steps, matmul(power, power), power)
-
-    out = fori_loop(0, max_squarings, squared, start)
-    return where(steps <= max_squarings, out, math.nan)
-
-
-def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
-    """x with A @ x + x @ B = C. Costs (m * n)**3 for A [m, m] and B [n, n]: for small matrices.
-
-    One direct method, whatever `method` and `tol` say.
-    """
-    values = promoted("solve_sylvester", A, B, C, inexact=True, numbers=False, broadcast=False)
-    return OPS["sylvester"](*values)
-
-
-@custom_jvp
-def _sqrtm(a: Array) -> Array:
-    """Through the eigenvectors, and one step of Newton's iteration."""
-    values, vectors = _linalg.eig(a)
-    scaled = vectors * sqrt(values)[..., None, :]
-    root = matrix_transpose(_linalg.solve(matrix_transpose(vectors), matrix_transpose(scaled)))
-    better = 0.5 * (root + _linalg.solve(root, a.astype(root.dtype)))
-    return where(better == better, better, root)
-
-
-@_sqrtm.defjvp
-def _sqrtm_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    """X dX + dX X = dA."""
-    root = _sqrtm(primals[0])
-    return root, OPS["sylvester"](root, root, tangents[0].astype(root.dtype))
-
-
-def sqrtm(A: Any, blocksize: int = 1) -> Array:
-    """The principal square root, complex, of matrices that can be diagonalised."""
-    if blocksize != 1:
-        raise BadArgument(f"sqrtm: blocksize must be 1, got {blocksize!r}")
-    return _sqrtm(_matrix("sqrtm", A))
-
-
-# ---------------------------------------------------------------- special matrices
-
-
-def block_diag(*arrs: Any) -> Array:
-    """Matrices along the diagonal of a larger one, zeros elsewhere."""
-    if not arrs:
-        return zeros((1, 0))
-    blocks = promoted("block_diag", *arrs, numbers=False, broadcast=False)
-    if builtins.any(b.ndim > 2 for b in blocks):
-        raise ShapeError("block_diag: takes matrices, vectors and numbers")
-    blocks = [reshape(b, (1, b.size)) if b.ndim < 2 else b for b in blocks]
-    width = builtins.sum(b.shape[1] for b in blocks)
-    rows, start = [], 0
-    for block in blocks:
-        height, own = block.shape
-        left = zeros((height, start), block.dtype)
-        right = zeros((height, width - start - own), block.dtype)
-        rows.append(concatenate([left, block, right], 1))
-        start += own
-    return concatenate(rows, 0)
-
-
-def toeplitz(c: Any, r: Any = None) -> Array:
-    """The matrix with constant diagonals, first column c and first row r (conj(c) by default)."""
-    first = asarray(c)
-    column, row = promoted(
-        "toeplitz", first, conj(first) if r is None else r, numbers=False, broadcast=False
-    )
-    column, row = reshape(column, (-1,)), reshape(row, (-1,))
-    line = concatenate([column[::-1], row[1:]])
-    m, n = column.shape[0], row.shape[0]
-    return line[np.arange(m - 1, -1, -1)[:, None] + np.arange(n)]
-
-
-def hilbert(n: int) -> Array:
-    """1 / (i + j + 1)."""
-    at = arange(n)
-    return 1 / (at[:, None] + at + 1.0)
