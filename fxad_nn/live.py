@@ -13,6 +13,7 @@ step 430/2000  loss 2.314 █▇▆▅▄▃▃▂▁  gradient norm 0.83  rate 
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -35,6 +36,9 @@ BARS = "▁▂▃▄▅▆▇█"
 LOSSES = 24
 """How many of the last losses are drawn."""
 
+PERIOD = 600.0
+"""Seconds of reports by which the time that is left is estimated: steps may take minutes."""
+
 PER_SECOND = 4
 """How often a terminal is drawn anew at most."""
 
@@ -52,12 +56,19 @@ class View:
             TextColumn("time left"),
             TimeRemainingColumn(compact=True),
             console=console,
+            speed_estimate_period=PERIOD,
         )
         self._task = self._bar.add_task("train", total=steps, completed=done)
         self._lines = [Text("compiling")]
         self._live: Live | None = None
         if console.is_terminal and not console.is_dumb_terminal:
-            self._live = Live(self._drawn(), console=console, refresh_per_second=PER_SECOND)
+            self._live = Live(
+                self._drawn(),
+                console=console,
+                refresh_per_second=PER_SECOND,
+                # Warnings stand above the view; those that go to a file stay there.
+                redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),
+            )
 
     def start(self) -> None:
         """Begin to draw, where there is a terminal."""

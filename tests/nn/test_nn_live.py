@@ -143,6 +143,28 @@ def test_a_terminal_of_any_width_shows_all_of_it_in_place(width):
         assert said in last
 
 
+def test_what_goes_to_a_file_is_not_drawn_on_the_terminal(monkeypatch):
+    errors = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", errors)
+    where = console()
+    view = View(where, 2, 0)
+    view.start()
+    print("a warning", file=sys.stderr)
+    view.stop()
+    assert errors.getvalue() == "a warning\n"
+    assert "a warning" not in where.file.getvalue()
+
+
+def test_the_time_that_is_left_is_known_of_slow_steps(monkeypatch):
+    view = View(console(), 20, 0)
+    clock = [0.0]
+    monkeypatch.setattr(view._bar, "get_time", lambda: clock[0])
+    for step in (1, 2, 3):
+        clock[0] += 90.0
+        view.report(report(step))
+    assert view._bar.tasks[0].time_remaining == 17 * 90
+
+
 def test_bars_are_drawn_only_where_they_can_be_written():
     assert sparkline([3.0, 2.0, math.nan, 1.0]) == "█▅ ▁"
     assert sparkline([1.0, 1.0]) == "▁▁"
