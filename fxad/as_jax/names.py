@@ -149,7 +149,6 @@ DIFFERS: dict[str, str] = {
     "jax.lax.cond": "under vmap lanes run one by one where a branch holds a loop or an effect",
     "jax.lax.while_loop": "has a reverse mode",
     "jax.make_jaxpr": "equations are those of fxad's ops; those of JAX have its names",
-    "jax.named_scope": "does nothing: equations carry the user's line",
     "jax.numpy.floor_divide": "an integer divided by 0 is 0",
     "jax.numpy.histogram": "counts are integers unless weighted",
     "jax.numpy.linalg.norm": "the slope at 0 is 0, not NaN",
