@@ -6,9 +6,9 @@
 
 where x, mean and rstd are live in any case: then n takes no memory in between. Loops and branches
 keep fewer residuals (`min_cut`); then, where memory is fullest, those residuals are recomputed that
-one pass over others makes. Each time the program is planned anew, and stays as it was unless its
-peak falls by WORTH, at less than SHARE more time by the cost model. Results keep their bits: the
-same operations run on the same numbers.
+one pass over others makes, and narrow ones are kept in place of wide ones (`narrow`). Each time the
+program is planned anew, and stays as it was unless its peak falls by WORTH, at less than SHARE more
+time by the cost model. Results keep their bits: the same operations run on the same numbers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fxad.ir.plan import Plan, Run, Taping, walk
 from fxad.ir.program import Eqn, Program, Var
 from fxad.ir.uses import makers
 from fxad.rematerialization.attempt import Attempt, Attempts, Try
-from fxad.rematerialization.boundary import Boundary, boundary_at_peak
+from fxad.rematerialization.boundary import LARGE, Boundary, boundary_at_peak
 from fxad.rematerialization.choose import FLOPS, MOVED
 from fxad.rematerialization.min_cut import lightened
+from fxad.rematerialization.narrow import exchange
 from fxad.rematerialization.rewrite import Rewriter
 
 LEAST = 256 << 20  # bytes: a smaller arena is not worth a second lowering and plan
 PART = 0.2  # of arena and arguments: neither is an arena that is a smaller part of them
 TRIPS = 100  # of a loop of unknown length: its tape counts as part of the arena
-LARGE = 1 << 18  # bytes; smaller values stay
 WORTH = 0.01  # of the memory that a program takes: what must be freed
 SHARE = 0.01  # of the time that a program takes: what it may cost
 
@@ -37,7 +37,7 @@ def rematerialized(program: Program, attempts: Attempts) -> Attempt:
     best = attempts.whole(program)
     if _intermediate_bytes(best.plan) < max(LEAST, PART * _held(best.plan)):
         return best
-    for change in (_lightened, _eased):
+    for change in (_lightened, _eased, _narrowed):
         changed = change(best, attempts.alone)
         if changed is not best.program:
             other = attempts.whole(changed)
@@ -58,6 +58,18 @@ def _eased(attempt: Attempt, alone: Try) -> Program:
     if sum(v.type.nbytes for v in chosen) < _worth(attempt.plan):
         return attempt.program
     return Rewriter(ordered, boundary, set(), dict.fromkeys(chosen, "recompute")).rewritten()
+
+
+def _narrowed(attempt: Attempt, alone: Try) -> Program:
+    """With narrow values kept for the wide ones that are made from them, where memory is fullest,
+    if that is worth a plan."""
+    ordered = attempt.as_run
+    boundary = boundary_at_peak(ordered, attempt.stored)
+    found = exchange(ordered, boundary)
+    if found.freed < _worth(attempt.plan):
+        return attempt.program
+    ways = dict.fromkeys(found.recomputed, "recompute")
+    return Rewriter(ordered, boundary, found.kept, ways).rewritten()
 
 
 def _pays(other: Plan, plan: Plan) -> bool:

@@ -14,6 +14,8 @@ from fxad.ir.pairs.regions import Region
 from fxad.ir.program import Atom, Eqn, Program, Var
 from fxad.ir.uses import makers, values_read
 
+LARGE = 1 << 18  # bytes: smaller residuals are not worth recomputing
+
 
 @dataclass(slots=True)
 class Boundary:
