@@ -177,7 +177,7 @@ LARGE = 1 << 26
 
 def _read(tensor: Stored, dtype: str) -> Any:
     """A tensor of a file in this dtype."""
-    if not tensor.shape or tensor.size <= LARGE:
+    if tensor.dtype == dtype or not tensor.shape or tensor.size <= LARGE:
         return jnp.asarray(tensor.read(), dtype)
     step = max(PART * tensor.shape[0] // math.prod(tensor.shape), 1)
     read = _rows_of(tensor, dtype)
@@ -205,7 +205,7 @@ def _quantised(tensors: list[Stored], dtype: str, format: str, experts: int | No
 
 def _rows_of(tensor: Stored, dtype: str) -> Callable[[int, int], Any]:
     """What reads some rows of a tensor, which are gone with their last reader."""
-    return lambda start, stop: jnp.asarray(tensor.read(start, stop), dtype, copy=False)
+    return lambda start, stop: jnp.asarray(tensor.read(start, stop), dtype)
 
 
 def _matched(

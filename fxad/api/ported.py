@@ -17,7 +17,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, DeviceError, TypeMismatch
 from fxad.trace import location
-from fxad.trace.array import Array, Concrete, kept
+from fxad.trace.array import Concrete, kept
 from fxad.trace.convert import to_value
 
 _ONE = "there is one device, the CPU, and `fxad.vmap` for lanes"
@@ -63,10 +63,11 @@ def _put(leaf: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """The tree with its Arrays as read-only NumPy arrays; typed random keys as they are."""
+    """The tree with its Arrays as read-only NumPy arrays; traced values and typed random keys as
+    they are."""
 
     def got(leaf: Any) -> Any:
-        return np.asarray(leaf) if isinstance(leaf, Array) and leaf.dtype != dt.key else leaf
+        return np.asarray(leaf) if isinstance(leaf, Concrete) and leaf.dtype != dt.key else leaf
 
     return pytree.map(got, x)
 

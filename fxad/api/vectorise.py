@@ -18,7 +18,7 @@ from fxad.core.types import INT32, ArrayType
 from fxad.ir.program import OPS
 from fxad.ops.base import spread
 from fxad.trace.convert import is_array_like
-from fxad.trace.tracer import stage, type_of
+from fxad.trace.tracer import Lane, stage, type_of
 from fxad.transform.batch import batch_eval
 
 
@@ -62,20 +62,24 @@ def vmap(
         axes = _leaf_axes(in_axes, args, kwargs, name)
         leaves, axes, flat = _mapped_leaves(fun, args, kwargs, axes, name)
         size = _size(leaves, axes, axis_size, args, kwargs, name)
-        moved = [v if a is None else move_axis(v, a, 0) for v, a in zip(leaves, axes, strict=True)]
-        types = [
-            _lane(type_of(v)) if a is not None else type_of(v)
-            for v, a in zip(moved, axes, strict=True)
-        ]
-        weak = [v.weak for v in leaves]
-        mapped = [a is not None for a in axes]
-        one: Callable[..., Any] = flat
+        places = {i: a for i, a in enumerate(axes) if a is not None}
+        moved = [move_axis(leaves[i], a, 0) for i, a in places.items()]
+        types = [_lane(type_of(v)) for v in moved]
+        weak = [v.weak for v in moved]
+
+        def one(*lanes: Any) -> Any:
+            """Of one lane; what is not mapped stays what it is, with its values."""
+            given = list(leaves)
+            for place, lane in zip(places, lanes, strict=True):
+                given[place] = lane
+            return flat(*given)
+
         if axis_name is not None:
-            one = _with_lane(flat, axis_name, size)
-            types, weak, mapped = [INT32, *types], [False, *weak], [True, *mapped]
+            one = _with_lane(one, axis_name, size)
+            types, weak = [INT32, *types], [False, *weak]
             moved = [OPS["iota"](dtype=INT32.dtype, shape=(size,), axis=0), *moved]
-        program, captured = stage(one, types, name, weak)
-        flags = [*([False] * len(captured)), *mapped]
+        program, captured = stage(one, types, name, weak, Lane)
+        flags = [*([False] * len(captured)), *([True] * len(moved))]
         with told_when_too_deep(name):
             outs, batched = batch_eval(program.closed(), size, flags, [*captured, *moved])
         return flat.tree.unflatten(_place(outs, batched, out_axes, flat, size, name))
@@ -129,14 +133,14 @@ def _is_traced(value: Any) -> bool:
     return is_array_like(value) and type(value) not in (bool, int, float, complex)
 
 
-def _with_lane(flat: FlatFunction, name: Hashable, size: int) -> Callable[..., Any]:
+def _with_lane(one: Callable[..., Any], name: Hashable, size: int) -> Callable[..., Any]:
     """The function of one lane with the lane's number first, known under the axis's name."""
 
-    def one(lane: Any, *leaves: Any) -> Any:
+    def numbered(lane: Any, *lanes: Any) -> Any:
         with named(name, size, lane):
-            return flat(*leaves)
+            return one(*lanes)
 
-    return one
+    return numbered
 
 
 def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int | None]:

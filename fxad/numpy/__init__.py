@@ -33,6 +33,7 @@ from fxad.numpy.manipulation import *
 from fxad.numpy.missing import NOT_HERE as _NOT_HERE
 from fxad.numpy.products import *
 from fxad.numpy.reductions import *
+from fxad.numpy.repetition import *
 from fxad.numpy.rounding import *
 from fxad.numpy.selection import *
 from fxad.numpy.sorting import *
@@ -56,7 +57,7 @@ if _typing.TYPE_CHECKING:
 # What few programs use is loaded when it is first asked for.
 _LAZY = {
     "differences": "diff ediff1d gradient trapezoid unwrap",
-    "files": "load save savez",
+    "files": "fromfile load save savez",
     "float_parts": "frexp ldexp packbits spacing unpackbits",
     "functional": "apply_along_axis piecewise vectorize",
     "index_tricks": (

@@ -1,18 +1,26 @@
 """Arrays in NumPy's files. Not for traced values.
 
 save("weights.npy", w)          w = load("weights.npy")
+w = fromfile("weights.bin", "bfloat16", shape=(4096, 1024), offset=64)
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from fxad.core import dtypes as dt
+from fxad.core.aligned import empty
+from fxad.core.errors import BadArgument
 from fxad.numpy.core import asarray
+from fxad.trace.array import Array, Concrete
 
-__all__ = ["load", "save", "savez"]
+__all__ = ["fromfile", "load", "save", "savez"]
 
 
 def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
@@ -35,3 +43,60 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     if found.dtype == np.dtype("V2"):  # what NumPy's format has for a dtype it does not know
         found = found.view(ml_dtypes.bfloat16)
     return asarray(found, dtype=found.dtype)
+
+
+def fromfile(
+    file: Any,
+    dtype: Any = float,
+    count: int = -1,
+    sep: str = "",
+    offset: int = 0,
+    *,
+    shape: int | tuple[int, ...] | None = None,
+) -> Array:
+    """The numbers in a file, as NumPy's `fromfile` reads them.
+
+    file: a path, or an open binary file, read from where it is. count: how many numbers; -1: all.
+    offset: bytes to skip. shape: of the result, in place of count. sep: of a file of text.
+
+    The bytes are read once, into memory that the Array keeps: `asarray(np.fromfile(...))` copies
+    them. Raises BadArgument where a file has fewer numbers than a shape wants, OSError where it
+    cannot be read.
+
+    >>> import tempfile, numpy as np, fxad.numpy as jnp
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     np.arange(6, dtype=np.int16).tofile(file.name)
+    ...     print(jnp.fromfile(file.name, "int16", shape=(2, 2), offset=4))
+    [[2 3]
+     [4 5]]
+    """
+    kind = dt.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)  # Python's float: 64 bits
+    size = (shape,) if isinstance(shape, int) else shape
+    wanted = count if size is None else math.prod(size)
+    found = (
+        np.fromfile(file, kind, wanted, sep, offset) if sep else _read(file, kind, wanted, offset)
+    )
+    if size is not None:
+        if found.size != wanted:
+            raise BadArgument(
+                f"fromfile: {file} has {found.size} numbers of {kind} from byte {offset} on, the "
+                f"shape {size} needs {wanted}"
+            )
+        found.shape = size
+    plain = dt.canonicalize(kind, explicit=True) == kind
+    return Concrete(found) if plain else asarray(found, kind)
+
+
+def _read(file: Any, dtype: np.dtype, count: int, offset: int) -> np.ndarray:
+    """Up to `count` numbers, in memory that nobody else holds."""
+    path = isinstance(file, str | os.PathLike)
+    with open(file, "rb", buffering=0) if path else contextlib.nullcontext(file) as opened:
+        opened.seek(offset, os.SEEK_SET if path else os.SEEK_CUR)
+        start, end = opened.tell(), opened.seek(0, os.SEEK_END)
+        opened.seek(start)
+        there = max(end - start, 0) // dtype.itemsize
+        memory = empty((there if count < 0 else min(count, there),), dtype)
+        rest = memory.view(np.uint8).data
+        while rest and (read := opened.readinto(rest)):  # a call reads 2 GiB at most
+            rest = rest[read:]
+    return memory[: len(memory) - -(-len(rest) // dtype.itemsize)].copy() if rest else memory

@@ -1,4 +1,4 @@
-"""Shapes and the order of axes and elements: reshape, transpose, broadcast, flip, roll, repeat, ...
+"""Shapes and the order of axes and elements: reshape, transpose, broadcast, flip, roll, tile, ...
 
 reshape(x, (2, -1))      moveaxis(x, 0, -1)      broadcast_to(x, (3, 4))
 """
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
@@ -30,7 +29,7 @@ from fxad.trace.tracer import type_of
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
     "broadcast_to", "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis",
-    "ndim", "permute_dims", "ravel", "repeat", "reshape", "roll", "rollaxis", "rot90", "shape",
+    "ndim", "permute_dims", "ravel", "reshape", "roll", "rollaxis", "rot90", "shape",
     "size", "squeeze", "swapaxes", "tile", "transpose",
 ]  # fmt: skip
 
@@ -317,31 +316,3 @@ def tile(A: Any, reps: Any) -> Array:
     axes = tuple(2 * i + 1 for i in range(rank))
     value = OPS["broadcast"](reshape(value, sizes), shape=tuple(spread), axes=axes)
     return reshape(value, tuple(c * s for c, s in zip(counts, sizes, strict=True)))
-
-
-@replayed
-def repeat(
-    a: Any, repeats: Any, axis: int | None = None, total_repeat_length: int | None = None
-) -> Array:
-    """Each element repeated; counts must be concrete numbers."""
-    value = value_of(a)
-    if axis is None:
-        value, axis = ravel(value), 0
-    at = axis_index(axis, value.ndim, "repeat")
-    if isinstance(repeats, int | np.integer):
-        shape = (*value.shape[: at + 1], int(repeats), *value.shape[at + 1 :])
-        axes = tuple(i if i <= at else i + 1 for i in range(value.ndim))
-        spread = OPS["broadcast"](value, shape=shape, axes=axes)
-        return reshape(
-            spread, (*value.shape[:at], value.shape[at] * int(repeats), *value.shape[at + 1 :])
-        )
-    counts = np.asarray(repeats)
-    if counts.dtype.kind == "u":
-        counts = counts.astype(np.int64)  # np.repeat takes no uint64
-    index = np.repeat(np.arange(value.shape[at]), counts)
-    if total_repeat_length is not None:
-        index = index[:total_repeat_length]
-        last = index[-1:] if len(index) else np.zeros(1, int)
-        index = np.concatenate([index, np.repeat(last, total_repeat_length - len(index))])
-    selector = (slice(None),) * at + (index.astype(dt.index_dtype(value.shape[at])),)
-    return value[selector]

@@ -2,7 +2,8 @@
 
 A thread has a stack of levels. `bind(op, *args)` goes to the highest level among the arguments'
 tracers and the innermost *floor*, a level that records everything bound while it is active (a
-`jit` trace, the body of a `scan`). Without either the op is executed at once on NumPy arrays.
+`jit` trace, the body of a `scan`). Without either the op is executed at once on NumPy arrays; so
+is, inside `vmap` or `grad`, what does not depend on their arguments.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class _Stack(threading.local):
     def __init__(self) -> None:
         self.levels: list[Level] = []
         self.floor: Level | None = None
+        self.recording = 0  # active levels whose function is recorded
 
 
 _stack = _Stack()
@@ -41,7 +43,8 @@ _stack = _Stack()
 class Level:
     """One active trace of this thread; entered with `with`. Subclasses say what `process` does."""
 
-    floor = False
+    floor = False  # whether it is asked about every op
+    records = False  # whether its function is run once, for a Program, and not for values
 
     def __init__(self) -> None:
         self.depth = -1
@@ -54,6 +57,7 @@ class Level:
         _stack.levels.append(self)
         if self.floor:
             _stack.floor = self
+        _stack.recording += self.records
         self.alive = True
         return self
 
@@ -65,6 +69,7 @@ class Level:
     ) -> None:
         _stack.levels.pop()
         _stack.floor = self._outer_floor
+        _stack.recording -= self.records
         self.alive = False
 
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -179,6 +184,7 @@ class Staging(Level):
     consts."""
 
     floor = True
+    records = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,6 +248,12 @@ class Staging(Level):
         return program, [value for _, value in live]
 
 
+class Lane(Staging):
+    """Records what depends on its inputs alone, so that values of all else are known."""
+
+    floor = False
+
+
 def stage(
     function: Callable[..., Sequence[Any]],
     types: Sequence[Type],
@@ -278,8 +290,8 @@ def check_alive(tracer: Tracer) -> None:
 
 
 def staging() -> bool:
-    """Whether a floor is active: everything is being recorded."""
-    return _stack.floor is not None
+    """Whether the function that runs now is being recorded."""
+    return _stack.recording > 0
 
 
 def active_levels() -> tuple[Level, ...]:
@@ -303,12 +315,12 @@ def ensure_compile_time_eval() -> Iterator[None]:
             size = int(jnp.sum(jnp.arange(3)))
         return x[:size]
     """
-    before = _stack.floor
-    _stack.floor = None
+    before = _stack.floor, _stack.recording
+    _stack.floor, _stack.recording = None, 0
     try:
         yield
     finally:
-        _stack.floor = before
+        _stack.floor, _stack.recording = before
 
 
 def recorder() -> Staging | None:

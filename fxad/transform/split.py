@@ -26,7 +26,7 @@ class Deferred(Staging):
     other half is recorded here. Values from below that are read become residuals (consts).
     """
 
-    floor = False
+    floor = records = False
 
     def owns(self, value: AnyValue) -> bool:
         return isinstance(value, StagedTracer) and value.level is self

@@ -197,7 +197,7 @@ CASES = {
 
 def test_names_that_are_not_here_say_what_to_use():
     with pytest.raises(AttributeError, match=r"call NumPy's, or fxad\.pure_callback"):
-        _ = jnp.fromfile
+        _ = jnp.fromiter
     with pytest.raises(AttributeError, match=r"fxad\.lax\.segment_sum"):
         _ = fxad.ops.segment_sum
 

@@ -8,6 +8,7 @@ from numpy_draws import draw, same
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.errors import ConcretizationError
 
 
 def test_sorting_and_searching():
@@ -192,3 +193,22 @@ def test_grids():
     np.fill_diagonal(filled, 9)
     same(jnp.fill_diagonal(x[:, :4], 9, inplace=False), filled)
     same(jnp.frombuffer(b"\1\2\3", np.uint8), np.array([1, 2, 3], np.uint8))
+
+
+@pytest.mark.parametrize("counts", [[2, 0], [0, 0], [1, 3], [3, 3], [0, 2]])
+@pytest.mark.parametrize("total", [0, 2, 4])
+def test_repeat_by_traced_counts(counts, total):
+    """Cut off, or filled up with the last element, as JAX does."""
+    x, counts = np.array([[5, 6], [7, 8]], np.int32), np.array(counts, np.int32)
+    whole = np.concatenate([np.repeat(x, counts, 1), np.repeat(x[:, -1:], total, 1)], 1)
+
+    def repeated(x, counts):
+        return jnp.repeat(x, counts, axis=1, total_repeat_length=total)
+
+    for function in (repeated, fxad.jit(repeated)):
+        np.testing.assert_array_equal(function(x, counts), whole[:, :total])
+
+
+def test_repeat_without_a_total_needs_its_counts():
+    with pytest.raises(ConcretizationError, match="give total_repeat_length"):
+        fxad.jit(jnp.repeat)(np.arange(2), np.array([1, 2]))

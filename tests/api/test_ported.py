@@ -19,6 +19,7 @@ def test_devices_and_scopes():
     back = fxad.device_get(fxad.block_until_ready(placed))
     assert type(back["a"]) is np.ndarray
     np.testing.assert_array_equal(back["a"], [0, 1, 2])
+    assert float(fxad.jit(lambda x: fxad.device_get(x) + 1)(1.0)) == 2.0  # a traced value as it is
     with fxad.named_scope("block"):
         assert float(fxad.named_call(jnp.sum, name="sum")(placed["a"])) == 3.0
     assert fxad.default_backend() == "cpu"

@@ -110,6 +110,34 @@ def test_traced_values_and_pickles_stay_out_of_files(tmp_path):
         jnp.load(tmp_path / "x.npy")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bfloat16", "float64", "bool"])
+def test_numbers_of_a_file(dtype, tmp_path):
+    """As NumPy reads them, from a path or an open file, and in memory that may be donated."""
+    x, path = np.asarray(jnp.arange(12).astype(dtype)), tmp_path / "x.bin"
+    path.write_bytes(b"head" + x.tobytes() + b"!" * (x.itemsize - 1))
+    got = jnp.fromfile(str(path), dtype, offset=4)
+    assert got.dtype == x.dtype and got.tolist() == x.tolist()
+    assert jnp.fromfile(path, dtype, 5, offset=4).tolist() == x[:5].tolist()
+    with path.open("rb") as file:
+        file.read(4)
+        assert jnp.fromfile(file, dtype, 3).tolist() == x[:3].tolist()
+        assert jnp.fromfile(file, dtype, 2).tolist() == x[3:5].tolist()
+    shaped = jnp.fromfile(path, dtype, offset=4, shape=(3, 4))
+    assert shaped.tolist() == x.reshape(3, 4).tolist()
+    address = np.asarray(shaped).ctypes.data
+    moved = fxad.jit(lambda x: x.at[0, 0].set(1), donate_argnums=0)(shaped)
+    assert np.asarray(moved).ctypes.data == address
+    with pytest.raises(BadArgument, match=r"has 12 numbers of .* the shape \(13,\) needs 13"):
+        jnp.fromfile(path, dtype, offset=4, shape=13)
+
+
+def test_numbers_of_a_file_of_text(tmp_path):
+    (tmp_path / "x.txt").write_text("1 2 3.5")
+    assert jnp.fromfile(tmp_path / "x.txt", "float32", sep=" ").tolist() == [1, 2, 3.5]
+    with pytest.raises(FileNotFoundError):
+        jnp.fromfile(tmp_path / "missing", "float32")
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("name", CALLS)
 def test_folds_are_jaxs(name):

@@ -21,7 +21,15 @@ from fxad.core.errors import ConcretizationError, TypeMismatch
 from fxad.tree import leaves
 
 BATCH = 40
-NO_ARRAYS = ("get_printoptions", "set_printoptions", "printoptions", "load", "save", "savez")
+NO_ARRAYS = (
+    "get_printoptions",
+    "set_printoptions",
+    "printoptions",
+    "fromfile",
+    "load",
+    "save",
+    "savez",
+)
 LONG = (
     "fxad.scipy.special.",
     *(f"fxad.lax.{n}" for n in ("betainc", "igamma", "polygamma", "zeta", "bessel")),

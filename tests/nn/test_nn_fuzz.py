@@ -309,7 +309,7 @@ def split(directory, files):
     """A directory's weights in two files with an index; returns the index."""
     config, weights = files
     shutil.copy(config, directory)
-    found = {tensor.name: tensor.read() for tensor in tensors.stored([weights])}
+    found = {tensor.name: np.asarray(tensor.read()) for tensor in tensors.stored([weights])}
     places = {name: f"part-{i % 2}.safetensors" for i, name in enumerate(found)}
     for file in set(places.values()):
         part = {name: leaf for name, leaf in found.items() if places[name] == file}

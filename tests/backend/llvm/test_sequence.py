@@ -282,3 +282,21 @@ def test_what_is_no_sequence():
 
     for f, x in ((calls, F32(1)), (large, np.ones(100_000, F32))):
         assert not fxad.jit(f).lower(x).executable.sequences
+
+
+@pytest.mark.parametrize("columns", [5, 9, 13])
+def test_rows_of_any_length_take_roots(columns, monkeypatch):
+    """A small product's epilogue works on whole rows, a processor's estimates on powers of two."""
+    w, v = (R.uniform(0.1, 1, shape).astype(F32) for shape in ((10, columns), columns))
+
+    def f(x):
+        def step(c, _):
+            y = (jnp.sqrt(v + x[0]) - 1) * (c @ w)
+            return c + 1e-3 * jnp.sum(y), y
+
+        return lax.scan(step, x, None, length=20)
+
+    ours, stepwise, count = both(monkeypatch, f, np.ones(10, F32))
+    assert count == 1
+    for one, other in zip(ours, stepwise, strict=True):
+        np.testing.assert_array_equal(one, other)

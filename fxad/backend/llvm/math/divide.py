@@ -8,6 +8,7 @@ these are the division itself.
 
 from __future__ import annotations
 
+from fxad.backend.llvm.base.schedule import power_of_two_at_least
 from fxad.backend.llvm.base.vector import Vec, bits_of, fma
 from fxad.backend.llvm.math.core import unless_rare
 
@@ -62,19 +63,24 @@ def root(x: Vec) -> Vec:
 
 
 def _estimate(name: str, x: Vec) -> Vec | None:
-    """The processor's 14 bits of a reciprocal (rcp14) or of an inverse root (rsqrt14)."""
-    code = x.code
+    """The processor's 14 bits of a reciprocal (rcp14) or of an inverse root (rsqrt14).
+
+    Its instructions take 128, 256 or 512 bits: other vectors, such as the rows of small products
+    (`contract.small`), are filled up with their first lane."""
+    code, lanes, bits = x.code, x.width, bits_of(x.kind)
     if code.target.isa != "avx512":
         return None
-    lanes = x.width
-    least = 128 // bits_of(x.kind)
-    wide = x if lanes >= least else x.splat(least) if lanes == 1 else None
-    if wide is None or wide.width * bits_of(x.kind) > 512:
+    width = power_of_two_at_least(max(lanes, 128 // bits))
+    if width * bits > 512 or (1 < lanes < 128 // bits):
         return None
+    if lanes == 1 or lanes == width:
+        wide = x.splat(width)
+    else:
+        wide = x.shuffle([*range(lanes), *[0] * (width - lanes)])
     suffix = "ps" if x.kind == "float" else "pd"
-    width = wide.width * bits_of(x.kind)
-    mask = code.const("i16" if wide.width == 16 else "i8", -1)
-    found = code.call(
-        f"llvm.x86.avx512.{name}.{suffix}.{width}", x.kind, wide.width, (wide, wide, mask)
-    )
-    return found.lane(0) if lanes == 1 else found
+    mask = code.const("i16" if width == 16 else "i8", -1)
+    intrinsic = f"llvm.x86.avx512.{name}.{suffix}.{width * bits}"
+    found = code.call(intrinsic, x.kind, width, (wide, wide, mask))
+    if lanes == 1:
+        return found.lane(0)
+    return found if lanes == width else found.shuffle(range(lanes))
