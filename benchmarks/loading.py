@@ -44,7 +44,17 @@ def made(directory: Path) -> None:
 def loader(way: str, directory: Path) -> Callable[[], Iterable[np.ndarray]]:
     """What loads the weights: arrays of bytes."""
     if way == "plain":
-        return lambda: [np.fromfile(directory / "model.safetensors", np.uint8)]
+
+        def plain() -> Iterable[np.ndarray]:
+            path = directory / "model.safetensors"
+            memory = np.empty(path.stat().st_size, np.uint8)
+            rest = memory.data
+            with path.open("rb", buffering=0) as file:
+                while rest and (count := file.readinto(rest)):
+                    rest = rest[count:]
+            return [memory]
+
+        return plain
     if way == "torch":
         import torch
         from transformers import AutoModelForCausalLM

@@ -15,7 +15,19 @@ from fxad.api.custom import custom_jvp
 from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, promoted, value_of
-from fxad.numpy.elementwise import abs, exp, expm1, log, log1p, maximum, sqrt, square, tanh, where
+from fxad.numpy.elementwise import (
+    abs,
+    exp,
+    expm1,
+    keeps_weak,
+    log,
+    log1p,
+    maximum,
+    sqrt,
+    square,
+    tanh,
+    where,
+)
 from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
@@ -46,6 +58,7 @@ def relu6(x: Any) -> Array:
 
 
 @replayed
+@keeps_weak
 def sigmoid(x: Any) -> Array:
     """1 / (1 + exp(-x))."""
     return OPS["logistic"](_float("sigmoid", x))
@@ -63,6 +76,7 @@ def _softplus_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 @replayed
+@keeps_weak
 def softplus(x: Any) -> Array:
     """log(1 + exp(x)) without overflow."""
     return _softplus(_float("softplus", x))

@@ -203,10 +203,15 @@ def _in_one_dtype(name: str, args: Sequence[Any], inexact: bool, numbers: bool) 
     for arg in args:
         if not (is_array_like(arg) or isinstance(arg, Lit)):
             _not_an_array(name, arg)
-    dtype, _ = promote(*[_entry(a) for a in args])
+    dtype, weak = promote(*[_entry(a) for a in args])
     if inexact:
         dtype = dt.inexact_for(dtype)
-    return [_converted(a, dtype, numbers) for a in args]
+    values = [_converted(a, dtype, numbers) for a in args]
+    if weak:
+        for arg, value in zip(args, values, strict=True):
+            if value is not arg and isinstance(value, Array):
+                value.weak = True  # as what comes of them: all of them are
+    return values
 
 
 def _ready(args: Sequence[Any], inexact: bool, numbers: bool) -> list[Any] | None:

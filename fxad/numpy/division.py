@@ -15,7 +15,7 @@ from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, full_of, promoted, value_of, weak_result
-from fxad.numpy.elementwise import abs, finish, is_bool, where
+from fxad.numpy.elementwise import abs, finish, is_bool, keeps_weak, where
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import type_of
@@ -27,6 +27,7 @@ __all__ = [
 
 
 @replayed
+@keeps_weak
 def floor_divide(x: Any, y: Any, /) -> Array:
     """Division rounded towards minus infinity; integer x // 0 is 0.
 
@@ -88,6 +89,7 @@ def _float_floor_divide(a: Any, b: Any) -> Any:
 
 
 @replayed
+@keeps_weak
 def remainder(x: Any, y: Any, /) -> Array:
     """Remainder with the sign of y (zeros included); integer x % 0 is 0."""
     a, b = _operands("remainder", x, y)
@@ -120,6 +122,7 @@ mod = remainder
 
 
 @replayed
+@keeps_weak
 def fmod(x: Any, y: Any, /) -> Array:
     """Remainder with the sign of x."""
     return OPS["rem"](*promoted("fmod", *_numbers(x, y)))
@@ -182,6 +185,7 @@ def _array_integer_power(base: Any, exponent: Any) -> Array:
 
 
 @replayed
+@keeps_weak
 def float_power(x: Any, y: Any, /) -> Array:
     """x to the y as floats."""
     return OPS["pow"](*promoted("float_power", x, y, inexact=True, numbers=False))
@@ -195,6 +199,7 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
 
 
 @replayed
+@keeps_weak
 def gcd(x1: Any, x2: Any) -> Array:
     """Greatest common divisor (a fixed number of Euclid's steps)."""
     a, b = map(abs, _integers("gcd", x1, x2))

@@ -5,9 +5,10 @@ add(x, 1)      hypot(3.0, 4.0)      logaddexp(a, b)      nan_to_num(x)
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -135,6 +136,23 @@ def finish(out: Any, weak: bool) -> Array:
     if weak and out.type.dtype != dt.bool_:
         out.weak = True
     return out
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def keeps_weak(function: F) -> F:
+    """A function whose results are weakly typed where all its arguments are, as numbers are."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
+        if weak_result(*args, *kwargs.values()):
+            for each in out if isinstance(out, tuple) else (out,):
+                finish(each, True)
+        return out
+
+    return wrapped  # type: ignore[return-value]
 
 
 def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
@@ -447,6 +465,7 @@ def square(x: Any) -> Array:
 
 
 @replayed
+@keeps_weak
 def reciprocal(x: Any) -> Array:
     """1 / x."""
     (value,) = promoted("reciprocal", x, inexact=True, numbers=False)
@@ -596,6 +615,7 @@ def real_if_close(a: Any, tol: float = 100) -> Array:
 
 
 @replayed
+@keeps_weak
 def copysign(x: Any, y: Any, /) -> Array:
     """|x| with the sign of y."""
     a, b = promoted("copysign", x, y, inexact=True, numbers=False)
@@ -606,6 +626,7 @@ def copysign(x: Any, y: Any, /) -> Array:
 
 
 @replayed
+@keeps_weak
 def heaviside(x: Any, y: Any, /) -> Array:
     """0 below zero, y at zero, 1 above."""
     a, b = promoted("heaviside", x, y, inexact=True, numbers=False)
@@ -652,6 +673,7 @@ def _length(a: Array, b: Array) -> Array:
 
 
 @replayed
+@keeps_weak
 def hypot(x: Any, y: Any, /) -> Array:
     """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0."""
     return _length(*promoted("hypot", x, y, inexact=True, numbers=False))
@@ -684,6 +706,7 @@ def _log_of_sum(a: Array, b: Array) -> Array:
 
 
 @replayed
+@keeps_weak
 def logaddexp(x: Any, y: Any, /) -> Array:
     """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient."""
     return _log_of_sum(*promoted("logaddexp", x, y, inexact=True, numbers=False))
@@ -705,6 +728,7 @@ def log10(x: Any, /) -> Array:
 
 
 @replayed
+@keeps_weak
 def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0.
 

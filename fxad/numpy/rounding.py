@@ -12,7 +12,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import no_out, promoted, value_of, weak_result
-from fxad.numpy.elementwise import finish, imag, multiply, real, where
+from fxad.numpy.elementwise import finish, imag, keeps_weak, multiply, real, where
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -28,7 +28,7 @@ def _rounding(op: str, name: str) -> Callable[..., Array]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{name} of x; integers stay as they are."
-    return replayed(function)
+    return replayed(keeps_weak(function))
 
 
 floor = _rounding("floor", "floor")
@@ -73,5 +73,5 @@ def modf(x: Any, out: None = None) -> tuple[Array, Array]:
     """Fractional and whole part, both with the sign of x."""
     no_out("modf", out)
     value = value_of(x)
-    whole = OPS["trunc"](value)
+    whole = finish(OPS["trunc"](value), value.weak)
     return where(value == whole, multiply(value, 0.0), value - whole), whole

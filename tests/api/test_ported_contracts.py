@@ -105,3 +105,28 @@ def test_checkpoint_asks_a_function():
     assert [text.count("= exp(") for text in programs] == [1, 2]
     kept = fxad.checkpoint_policies.save_from_both_policies(policy, "dots_saveable")
     np.testing.assert_allclose(fxad.grad(fxad.checkpoint(f, policy=kept))(X), fxad.grad(f)(X), 1e-6)
+
+
+WEAK = {
+    "floor": (2.5,), "ceil": (2.5,), "trunc": (2.5,), "rint": (2.5,), "reciprocal": (2.5,),
+    "floor_divide": (7.5, 2), "remainder": (7.5, 2), "fmod": (7.5, 2), "divmod": (7.5, 2),
+    "hypot": (3.0, 4.0), "logaddexp": (1.0, 2.0), "copysign": (1.0, -2.0), "sinc": (0.5,),
+    "heaviside": (0.5, 1.0), "float_power": (2, 3), "modf": (2.5,), "logaddexp2": (1.0, 2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEAK)
+@pytest.mark.parametrize("transform", [lambda f: f, fxad.jit], ids=["eager", "jit"])
+def test_what_is_made_of_numbers_is_a_number(name, transform):
+    """A result of Python numbers does not widen a bfloat16 array, as in JAX."""
+    narrow = jnp.ones(3, jnp.bfloat16)
+    for result in fxad.tree.leaves(transform(getattr(jnp, name))(*WEAK[name])):
+        assert result.weak_type and (narrow * result).dtype == jnp.bfloat16
+    strong = getattr(jnp, name)(jnp.float32(2.5), *WEAK[name][1:])
+    assert not any(leaf.weak_type for leaf in fxad.tree.leaves(strong))
+
+
+def test_distributions_and_activations_of_numbers_are_numbers():
+    for result in (fxad.scipy.stats.norm.logpdf(0.5), fxad.nn.silu(0.5), fxad.nn.softplus(0.5)):
+        assert result.weak_type
+    assert not fxad.scipy.stats.norm.logpdf(jnp.float32(0.5)).weak_type
