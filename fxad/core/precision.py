@@ -31,7 +31,12 @@ class Precision(enum.Enum):
 
 class DotAlgorithmPreset(enum.Enum):
     """Ways to compute a product. BF16_BF16_F32_X3, _X6 and _X9 multiply float32 numbers by their
-    bfloat16 parts; each other one means the full precision of the operands' dtype."""
+    bfloat16 parts; each other one means the full precision of the operands' dtype.
+
+    >>> x = jnp.full((1, 1), 1.01)
+    >>> fxad.lax.dot(x, x, precision=fxad.lax.DotAlgorithmPreset.BF16_BF16_F32_X3)
+    Array([[1.0200841]], dtype=float32)
+    """
 
     DEFAULT = 0
     ANY_F8_ANY_F8_F32 = 1

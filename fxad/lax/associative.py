@@ -28,6 +28,14 @@ def associative_scan(
 
     fn takes and gives pytrees like elems, elementwise along `axis`. With `reverse` it runs from
     the end: x2, x2*x1, x2*x1*x0.
+
+    >>> fxad.lax.associative_scan(jnp.maximum, jnp.array([3, 1, 4, 1, 5]))
+    Array([3, 3, 4, 4, 5], dtype=int32)
+    >>> def after(f, g):  # x -> a x + b, followed by another
+    ...     return g[0] * f[0], g[0] * f[1] + g[1]
+    >>> a, b = jnp.array([0.5, 0.5, 2.0]), jnp.array([1.0, 1.0, 0.0])
+    >>> fxad.lax.associative_scan(after, (a, b))[1]  # x = a x + b from 0, all steps at once
+    Array([1. , 1.5, 3. ], dtype=float32)
     """
     check_callable("associative_scan", fn=fn)
     leaves, tree = flatten_args(elems, "associative_scan: elems")

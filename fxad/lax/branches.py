@@ -43,6 +43,13 @@ def cond(
     pred: one bool or number. Both functions give pytrees of one structure and the same types;
     weakly typed results adapt. Raises TreeError or TypeMismatch naming the leaf otherwise.
     JAX's older form cond(pred, true_operand, true_fun, false_operand, false_fun) works too.
+
+    >>> halve = lambda x: fxad.lax.cond(x % 2 == 0, lambda x: x // 2, lambda x: 3 * x + 1, x)
+    >>> halve(6), halve(7)
+    (Array(3, dtype=int32), Array(22, dtype=int32))
+    >>> safe_log = lambda x: fxad.lax.cond(x > 0, jnp.log, lambda x: 0.0 * x, x)
+    >>> fxad.grad(safe_log)(4.0), fxad.grad(safe_log)(-1.0)  # that of the branch that ran
+    (Array(0.25, dtype=float32), Array(0., dtype=float32))
     """
     if not callable(true_fun) and len(operands) == 2 and callable(operands[1]):
         return _cond_of_two(pred, true_fun, false_fun, *operands)
@@ -83,6 +90,13 @@ def switch(
     integer, or a bool, as that of `cond`'s equations.
 
     `operand` is one more operand, by name.
+
+    >>> powers = [lambda x: jnp.ones_like(x), lambda x: x, lambda x: x * x]
+    >>> fxad.jit(lambda i, x: fxad.lax.switch(i, powers, x))(2, 3.0)
+    Array(9., dtype=float32)
+    >>> # 7 is clamped to 2
+    >>> fxad.vmap(lambda i: fxad.lax.switch(i, powers, 3.0))(jnp.array([0, 1, 7]))
+    Array([1., 3., 9.], dtype=float32)
     """
     if operand is not _MISSING:
         operands = (*operands, operand)
@@ -174,7 +188,11 @@ def platform_dependent(
     *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
 ) -> Any:
     """`cpu(*args)` if there is a function for the CPU, the platform of this library, else
-    `default(*args)`. Raises NotImplementedError without either."""
+    `default(*args)`. Raises NotImplementedError without either.
+
+    >>> fxad.lax.platform_dependent(4.0, cpu=jnp.sqrt, default=lambda x: x**0.5)
+    Array(2., dtype=float32)
+    """
     check_callable("platform_dependent", **per_platform)
     chosen = per_platform.get("cpu", default)
     if chosen is None:

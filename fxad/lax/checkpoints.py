@@ -48,7 +48,15 @@ Checkpoints = int | Binomial | None
 
 def binomial(states: int) -> Binomial:
     """For `checkpoints=`: keep at most `states` (two or more) states of a loop, however many trips
-    it makes, and recompute the others. Raises BadArgument for fewer."""
+    it makes, and recompute the others. Raises BadArgument for fewer.
+
+    >>> step = lambda s: (s[0] + 1, jnp.sin(s[1]))
+    >>> def run(x, **keep):
+    ...     return fxad.lax.while_loop(lambda s: s[0] < 50, step, (0, x), **keep)[1]
+    >>> few = fxad.lax.binomial(4)  # 4 states in memory instead of 50
+    >>> fxad.grad(run)(1.0) == fxad.grad(lambda x: run(x, checkpoints=few))(1.0)
+    Array(True, dtype=bool)
+    """
     if not isinstance(states, int | np.integer) or isinstance(states, bool) or states < 2:
         raise BadArgument(f"binomial: states must be an integer of at least 2, not {states!r}")
     return Binomial(int(states))

@@ -35,7 +35,12 @@ def _each(names: Names) -> tuple[Hashable, ...]:
 
 def axis_index(axis_name: Names) -> Array:
     """The number of this lane (int32); of several names, as if their lanes were numbered in one
-    go, the last name fastest. Raises BadArgument for a name that no vmap around has."""
+    go, the last name fastest. Raises BadArgument for a name that no vmap around has.
+
+    >>> one = lambda x: 10 * fxad.lax.axis_index("lane") + x
+    >>> fxad.vmap(one, axis_name="lane")(jnp.array([1, 1, 1]))
+    Array([ 1, 11, 21], dtype=int32)
+    """
     found, *rest = [named_axis(n, "axis_index") for n in _each(axis_name)]
     number = found.lane
     for inner in rest:
@@ -44,7 +49,11 @@ def axis_index(axis_name: Names) -> Array:
 
 
 def axis_size(axis_name: Names) -> int:
-    """How many lanes there are."""
+    """How many lanes there are.
+
+    >>> fxad.vmap(lambda x: x / fxad.lax.axis_size("lane"), axis_name="lane")(jnp.ones(4))
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+    """
     size = 1
     for name in _each(axis_name):
         size *= named_axis(name, "axis_size").size
@@ -52,7 +61,12 @@ def axis_size(axis_name: Names) -> int:
 
 
 def psum(x: Any, axis_name: Names) -> Any:
-    """The sum over lanes of a tree's leaves, equal in all lanes. A Python number gives a number."""
+    """The sum over lanes of a tree's leaves, equal in all lanes. A Python number gives a number.
+
+    >>> one = lambda x: x / fxad.lax.psum(x, "lane")
+    >>> fxad.vmap(one, axis_name="lane")(jnp.array([1.0, 2.0, 1.0]))
+    Array([0.25, 0.5 , 0.25], dtype=float32)
+    """
     lanes = [named_axis(n, "psum") for n in _each(axis_name)]
 
     def total(leaf: Any) -> Any:
@@ -69,7 +83,12 @@ def psum(x: Any, axis_name: Names) -> Any:
 
 
 def pmean(x: Any, axis_name: Names) -> Any:
-    """The mean over lanes of a tree's leaves."""
+    """The mean over lanes of a tree's leaves.
+
+    >>> one = lambda x: x - fxad.lax.pmean(x, "lane")
+    >>> fxad.vmap(one, axis_name="lane")(jnp.array([1.0, 4.0, 1.0]))
+    Array([-1.,  2., -1.], dtype=float32)
+    """
     size = axis_size(axis_name)
     return pytree.map(lambda total: total / size, psum(x, axis_name))
 
@@ -120,7 +139,13 @@ def _chunks(value: Any, at: int, count: int, what: str) -> Any:
 
 
 def all_gather(x: Any, axis_name: Names, *, axis: int = 0, tiled: bool = False) -> Any:
-    """The values of all lanes along a new axis, or with `tiled` joined along an axis there is."""
+    """The values of all lanes along a new axis, or with `tiled` joined along an axis there is.
+
+    >>> share = lambda x: fxad.lax.all_gather(x, "lane")
+    >>> fxad.vmap(share, axis_name="lane")(jnp.array([1, 2]))  # every lane has all values
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
 
     def one(leaf: Any) -> Array:
         value = value_of(leaf, "all_gather")
@@ -140,6 +165,11 @@ def all_to_all(
     The split axis has one entry per lane and vanishes, and a new axis at concat_axis numbers the
     senders; with `tiled` it is cut into equal parts and these are joined along concat_axis.
     Raises ShapeError for a split axis that does not go round.
+
+    >>> swap = lambda row: fxad.lax.all_to_all(row, "lane", 0, 0)
+    >>> fxad.vmap(swap, axis_name="lane")(jnp.array([[1, 2], [3, 4]]))  # lanes and rows exchanged
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
     """
     count = axis_size(axis_name)
 
@@ -157,13 +187,25 @@ def all_to_all(
 
 
 def pswapaxes(x: Any, axis_name: Names, axis: int) -> Any:
-    """Exchange an axis of x, of one entry per lane, with the axis of the lanes."""
+    """Exchange an axis of x, of one entry per lane, with the axis of the lanes.
+
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> fxad.vmap(lambda row: fxad.lax.pswapaxes(row, "lane", 0), axis_name="lane")(x)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     return all_to_all(x, axis_name, axis, axis)
 
 
 def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> Any:
     """The value of another lane: perm holds pairs (source, destination). Lanes that are nobody's
-    destination get zeros. Raises BadArgument for a lane that is used twice or does not exist."""
+    destination get zeros. Raises BadArgument for a lane that is used twice or does not exist.
+
+    >>> ring = [(0, 1), (1, 2), (2, 0)]
+    >>> one = lambda x: fxad.lax.ppermute(x, "lane", ring)
+    >>> fxad.vmap(one, axis_name="lane")(jnp.array([1, 2, 3]))
+    Array([3, 1, 2], dtype=int32)
+    """
     found = named_axis(axis_name, "ppermute")
     pairs = [(operator.index(a), operator.index(b)) for a, b in perm]
     for side in zip(*pairs, strict=True):
@@ -182,7 +224,13 @@ def ppermute(x: Any, axis_name: Hashable, perm: Sequence[tuple[int, int]]) -> An
 
 
 def pshuffle(x: Any, axis_name: Hashable, perm: Sequence[int]) -> Any:
-    """Lane i gets the value of lane perm[i]."""
+    """Lane i gets the value of lane perm[i].
+
+    >>> order = [2, 0, 1]
+    >>> one = lambda x: fxad.lax.pshuffle(x, "lane", order)
+    >>> fxad.vmap(one, axis_name="lane")(jnp.array([1, 2, 3]))
+    Array([3, 1, 2], dtype=int32)
+    """
     return ppermute(x, axis_name, [(source, at) for at, source in enumerate(perm)])
 
 
@@ -190,7 +238,12 @@ def psum_scatter(
     x: Any, axis_name: Names, *, scatter_dimension: int = 0, tiled: bool = False
 ) -> Any:
     """Row i of the sum over lanes, in lane i. The rows are along scatter_dimension, which must
-    have one entry per lane; with `tiled` it is cut into one part per lane."""
+    have one entry per lane; with `tiled` it is cut into one part per lane.
+
+    >>> x = jnp.array([[1, 2], [30, 40]])
+    >>> fxad.vmap(lambda row: fxad.lax.psum_scatter(row, "lane"), axis_name="lane")(x)
+    Array([31, 42], dtype=int32)
+    """
     count = axis_size(axis_name)
 
     def one(leaf: Any) -> Array:

@@ -37,7 +37,11 @@ _LARGE = 1 << 16  # elements of windows; to copy fewer is cheaper than to compil
 
 class ConvDimensionNumbers(NamedTuple):
     """Axes of batch, features, spatial...; of output features, input features, spatial...; of
-    batch, features, spatial... in the result."""
+    batch, features, spatial... in the result.
+
+    >>> fxad.lax.conv_dimension_numbers((8, 28, 3), (5, 3, 16), ("NWC", "WIO", "NWC")).rhs_spec
+    (2, 1, 0)
+    """
 
     lhs_spec: tuple[int, ...]
     rhs_spec: tuple[int, ...]
@@ -51,6 +55,9 @@ def conv_dimension_numbers(
 
     N and C are batch and features, O and I output and input features; the other letters are
     spatial axes, in the order of the kernel's. Raises ShapeError or BadArgument.
+
+    >>> fxad.lax.conv_dimension_numbers((8, 28, 28, 3), (5, 5, 3, 16), ("NHWC", "HWIO", "NHWC"))
+    ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
     """
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
@@ -159,6 +166,14 @@ def conv_general_dilated(
     features or the batch. Any number of spatial axes, in the order `dimension_numbers` says.
 
     Raises ShapeError or BadArgument where the arguments do not fit each other.
+
+    >>> x, edge = jnp.array([0.0, 0.0, 1.0, 1.0, 1.0]), jnp.array([-1.0, 1.0])
+    >>> fxad.lax.conv_general_dilated(x[None, None], edge[None, None], (1,), "VALID")[0, 0]
+    Array([0., 1., 0., 0.], dtype=float32)
+    >>> images, kernel = jnp.ones((8, 28, 28, 3)), jnp.ones((5, 5, 3, 16))
+    >>> axes = ("NHWC", "HWIO", "NHWC")
+    >>> fxad.lax.conv_general_dilated(images, kernel, (2, 2), "SAME", dimension_numbers=axes).shape
+    (8, 14, 14, 16)
     """
     x, w = promoted("convolution", lhs, rhs, numbers=False, broadcast=False)
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
@@ -264,7 +279,12 @@ def conv(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """conv_general_dilated of [batch, features, spatial...] without dilation."""
+    """conv_general_dilated of [batch, features, spatial...] without dilation.
+
+    >>> # sums of 3 neighbours
+    >>> fxad.lax.conv(jnp.ones((1, 1, 4)), jnp.ones((1, 1, 3)), (1,), "SAME")
+    Array([[[2., 3., 3., 2.]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs,
         rhs,
@@ -285,7 +305,13 @@ def conv_with_general_padding(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """conv_general_dilated of [batch, features, spatial...]."""
+    """conv_general_dilated of [batch, features, spatial...].
+
+    >>> x, kernel = jnp.arange(1.0, 5.0)[None, None], jnp.ones((1, 1, 2))
+    >>> # x[i-2] + x[i]
+    >>> fxad.lax.conv_with_general_padding(x, kernel, (1,), [(1, 0)], rhs_dilation=(2,))
+    Array([[[2., 4., 6.]]], dtype=float32)
+    """
     return conv_general_dilated(
         lhs,
         rhs,
@@ -314,6 +340,10 @@ def conv_transpose(
     padding: "SAME" (length times stride), "VALID" or pairs. dimension_numbers: channels last by
     default, ("NHWC", "HWIO", "NHWC"). `transpose_kernel` flips the kernel and swaps its features,
     which makes it the gradient of a convolution.
+
+    >>> x, kernel = jnp.array([1.0, 2.0])[None, :, None], jnp.ones((2, 1, 1))
+    >>> fxad.lax.conv_transpose(x, kernel, (2,), "SAME")[0, :, 0]  # upsampled
+    Array([1., 1., 2., 2.], dtype=float32)
     """
     x, w = promoted("conv_transpose", lhs, rhs, numbers=False, broadcast=False)
     count = x.ndim - 2

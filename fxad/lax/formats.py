@@ -26,6 +26,10 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     As in XLA what is too large becomes infinite and what is too small zero: the format has no
     subnormal numbers. NaN stays. The derivative is that of the identity. Raises BadArgument for
     less than 1 exponent bit or a negative number of mantissa bits.
+
+    >>> # what bfloat16 would hold
+    >>> fxad.lax.reduce_precision(jnp.array([1.001, 1e39, 3.14159]), 8, 7)
+    Array([1.      ,      inf, 3.140625], dtype=float32)
     """
     value = value_of(operand, "reduce_precision")
     if not dt.is_float(value.dtype):

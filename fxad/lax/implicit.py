@@ -41,6 +41,13 @@ def custom_root(
     custom_linear_solve is).
 
     Raises TreeError or ShapeError if f's result or the solution is not like the guess.
+
+    >>> def newton(f, x):
+    ...     return fxad.lax.fori_loop(0, 20, lambda i, x: x - f(x) / fxad.grad(f)(x), x)
+    >>> def sqrt(a):
+    ...     return fxad.lax.custom_root(lambda x: x * x - a, a, newton, lambda g, y: y / g(1.0))
+    >>> print(f"{sqrt(4.0):.4f} {fxad.grad(sqrt)(4.0):.4f}")  # by the implicit function theorem
+    2.0000 0.2500
     """
     leaves, tree = flatten_args(initial_guess, "custom_root: initial_guess")
     example = tree.unflatten(leaves)
@@ -93,6 +100,12 @@ def custom_linear_solve(
     transpose_solve(vecmat, b) for the transposed system, or symmetric=True.
 
     Raises TreeError or ShapeError if matvec or a solver gives something unlike b.
+
+    >>> def solve(matvec, b):  # any solver; its steps are not differentiated
+    ...     return fxad.lax.fori_loop(0, 20, lambda i, x: x + 0.5 * (b - matvec(x)), b)
+    >>> x = lambda a: fxad.lax.custom_linear_solve(lambda v: a * v, 3.0, solve, symmetric=True)
+    >>> print(f"{x(1.5):.4f} {fxad.grad(x)(1.5):.4f}")  # 3 / a, -3 / a^2
+    2.0000 -1.3333
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve

@@ -28,7 +28,13 @@ from fxad.trace.tracer import type_of
 class GatherDimensionNumbers(NamedTuple):
     """offset_dims: axes of the result that run through a window. collapsed_slice_dims: axes of
     the operand left out of it (size 1). start_index_map: axes of the operand that entries of an
-    index vector are for. The others pair batch axes of the operand and of the indices."""
+    index vector are for. The others pair batch axes of the operand and of the indices.
+
+    >>> rows = fxad.lax.GatherDimensionNumbers(
+    ...     (1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> fxad.lax.gather(jnp.eye(3), jnp.array([[1]]), rows, slice_sizes=(1, 3))  # row 1
+    Array([[0., 1., 0.]], dtype=float32)
+    """
 
     offset_dims: tuple[int, ...]
     collapsed_slice_dims: tuple[int, ...]
@@ -38,7 +44,13 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """The same as GatherDimensionNumbers, under the names that writing has for them."""
+    """The same as GatherDimensionNumbers, under the names that writing has for them.
+
+    >>> rows = fxad.lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    >>> fxad.lax.scatter(jnp.zeros((2, 3)), jnp.array([[1]]), jnp.ones((1, 3)), rows)
+    Array([[0., 0., 0.],
+           [1., 1., 1.]], dtype=float32)
+    """
 
     update_window_dims: tuple[int, ...]
     inserted_window_dims: tuple[int, ...]
@@ -48,7 +60,11 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens where a window does not lie inside the operand."""
+    """What happens where a window does not lie inside the operand.
+
+    >>> fxad.lax.GatherScatterMode.from_any("clip")
+    <GatherScatterMode.CLIP: 'clip'>
+    """
 
     CLIP = "clip"
     FILL_OR_DROP = "fill"
@@ -167,6 +183,15 @@ def gather(
     filled with fill_value (None: NaN, the lowest signed or highest unsigned integer, True).
 
     Raises ShapeError if sizes, numbers and shapes do not go together.
+
+    >>> numbers = fxad.lax.GatherDimensionNumbers((1,), (0,), (0,))
+    >>> x = jnp.arange(12).reshape(4, 3)
+    >>> fxad.lax.gather(x, jnp.array([[2], [0]]), numbers, (1, 2))  # x[[2, 0], :2]
+    Array([[6, 7],
+           [0, 1]], dtype=int32)
+    >>> fxad.lax.gather(x, jnp.array([[3], [9]]), numbers, (1, 2), mode="fill", fill_value=-1)
+    Array([[ 9, 10],
+           [-1, -1]], dtype=int32)
     """
     value, indices = value_of(operand, "gather"), value_of(start_indices, "gather: start_indices")
     how = GatherScatterMode.from_any(mode or "promise_in_bounds")
@@ -194,7 +219,12 @@ def gather(
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     """The elements of src at vectors of indices [n], one for each of `axes`, which are modulo the
-    axes' lengths; the result has n rows, each with the other axes."""
+    axes' lengths; the result has n rows, each with the other axes.
+
+    >>> rows, columns = jnp.array([0, 2]), jnp.array([1, 2])
+    >>> fxad.lax.index_take(jnp.arange(9).reshape(3, 3), [rows, columns], (0, 1))
+    Array([1, 8], dtype=int32)
+    """
     value = value_of(src, "index_take")
     if len(idxs) != len(axes):
         raise ShapeError(f"index_take: {len(idxs)} vectors of indices for {len(axes)} axes")
@@ -269,7 +299,13 @@ def scatter_apply(
     mode: GatherScatterMode | str | None = None,
 ) -> Array:
     """The operand with func applied to its elements in windows, elementwise, again for every
-    window that holds an element. update_shape: that of the updates of `scatter`."""
+    window that holds an element. update_shape: that of the updates of `scatter`.
+
+    >>> numbers = fxad.lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> places = jnp.array([[1], [3]])
+    >>> fxad.lax.scatter_apply(jnp.arange(4.0), places, jnp.negative, numbers, update_shape=(2,))
+    Array([ 0., -1.,  2., -3.], dtype=float32)
+    """
     value = value_of(operand, "scatter_apply")
     none = full_of(0, value.type.with_dtype(dt.int32))
     ones = full_of(1, ArrayType(dt.int32, shape_tuple(update_shape, "scatter_apply")))
@@ -278,5 +314,11 @@ def scatter_apply(
 
 
 def scatter_sub(operand: Any, scatter_indices: Any, updates: Any, *rest: Any, **hints: Any) -> Any:
-    """The operand with windows of `updates` subtracted from it (see scatter_add)."""
+    """The operand with windows of `updates` subtracted from it (see scatter_add).
+
+    >>> numbers = fxad.lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> places, amounts = jnp.array([[0], [2], [0]]), jnp.array([1.0, 5.0, 2.0])
+    >>> fxad.lax.scatter_sub(jnp.full(3, 10.0), places, amounts, numbers)
+    Array([ 7., 10.,  5.], dtype=float32)
+    """
     return scatter_add(operand, scatter_indices, OPS["neg"](value_of(updates)), *rest, **hints)

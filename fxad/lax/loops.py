@@ -69,6 +69,15 @@ def scan(
 
     Raises TreeError or TypeMismatch naming the leaf if the carry changes, ShapeError if leading
     axes differ.
+
+    >>> def account(balance, payment):
+    ...     balance = 1.5 * balance + payment
+    ...     return balance, balance
+    >>> final, history = fxad.lax.scan(account, 0.0, jnp.array([1.0, 2.0, 4.0]))
+    >>> history
+    Array([1.  , 3.5 , 9.25], dtype=float32)
+    >>> fxad.grad(lambda xs: fxad.lax.scan(account, 0.0, xs)[0])(jnp.ones(3))
+    Array([2.25, 1.5 , 1.  ], dtype=float32)
     """
     check_callable("scan", f=f)
     _check_unroll(unroll, "scan")
@@ -184,6 +193,12 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 
     xs and the result are pytrees of arrays. With batch_size that many slices are computed at a
     time, as by `fxad.vmap`; what is left over in one smaller batch.
+
+    >>> matrices = jnp.stack([jnp.eye(2), 3 * jnp.eye(2), jnp.ones((2, 2))])
+    >>> fxad.lax.map(jnp.linalg.det, matrices)  # one at a time: memory for one
+    Array([1., 9., 0.], dtype=float32)
+    >>> fxad.lax.map(jnp.trace, matrices, batch_size=2)
+    Array([2., 6., 2.], dtype=float32)
     """
     if batch_size is not None:
         return _map_in_batches(f, xs, batch_size)
@@ -240,6 +255,18 @@ def while_loop(
 
     Raises TreeError or TypeMismatch naming the leaf if the value changes type, BadArgument for
     other checkpoints and tapes.
+
+    >>> def halvings(x):
+    ...     halve = lambda s: (s[0] / 2, s[1] + 1)
+    ...     return fxad.lax.while_loop(lambda s: s[0] > 1, halve, (x, 0))[1]
+    >>> halvings(100.0)
+    Array(7, dtype=int32)
+    >>> def newton(a):
+    ...     above = lambda x: x * x - a > 1e-6
+    ...     return fxad.lax.while_loop(above, lambda x: (x + a / x) / 2, a)
+    >>> # through the loop: 1 / (2 sqrt(4))
+    >>> print(f"{newton(4.0):.4f} {fxad.grad(newton)(4.0):.4f}")
+    2.0000 0.2500
     """
     check_checkpoints("while_loop", checkpoints)
     kept = on_tape("while_loop", body_fun, tape)
@@ -270,6 +297,12 @@ def fori_loop(
     Known bounds give a scan, traced bounds or `checkpoints` (see while_loop) a while loop; reverse
     mode works through both. i is weakly typed, an integer unless a bound is a float. `unroll` is
     accepted for ported code, where the bounds are known. tape: see while_loop.
+
+    >>> fxad.lax.fori_loop(1, 6, lambda i, product: product * i, 1)
+    Array(120, dtype=int32)
+    >>> power = lambda x, n: fxad.lax.fori_loop(0, n, lambda i, y: y * x, 1.0)
+    >>> fxad.jit(fxad.grad(power))(2.0, 5)  # n is traced: one program for all n
+    Array(80., dtype=float32)
     """
     check_callable("fori_loop", body_fun=body_fun)
     check_checkpoints("fori_loop", checkpoints)

@@ -54,7 +54,11 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
 
 
 def nextafter(x1: Any, x2: Any) -> Array:
-    """The next float after x1 in the direction of x2."""
+    """The next float after x1 in the direction of x2.
+
+    >>> fxad.lax.nextafter(jnp.float32(1), jnp.float32(2)) - 1  # the machine epsilon
+    Array(1.1920929e-07, dtype=float32)
+    """
     return _nextafter(x1, x2)
 
 
@@ -98,7 +102,11 @@ shift_right_arithmetic = _binary(
 
 
 def integer_pow(x: Any, y: int) -> Array:
-    """x to a Python integer power; a negative power needs a float or complex x."""
+    """x to a Python integer power; a negative power needs a float or complex x.
+
+    >>> fxad.lax.integer_pow(jnp.array([2.0, 3.0]), -2)
+    Array([0.25      , 0.11111111], dtype=float32)
+    """
     value = value_of(x, "integer_pow")
     if not isinstance(y, int | np.integer):
         raise TypeMismatch(f"integer_pow: the exponent must be a Python int, not {y!r}")
@@ -108,7 +116,11 @@ def integer_pow(x: Any, y: int) -> Array:
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:
-    """x limited to [min, max]; the bounds are numbers or arrays of x's shape."""
+    """x limited to [min, max]; the bounds are numbers or arrays of x's shape.
+
+    >>> fxad.lax.clamp(0.0, jnp.array([-1.0, 0.5, 2.0]), 1.0)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     value = value_of(x, "clamp")
     low, high = (cast(value_of(b, "clamp"), value.dtype) for b in (min, max))
     low, high = (spread_to(b, value.shape) for b in (low, high))
@@ -116,7 +128,11 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:
-    """on_true where pred, else on_false. pred: bools of their shape, or one bool."""
+    """on_true where pred, else on_false. pred: bools of their shape, or one bool.
+
+    >>> fxad.lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([10, 20]))
+    Array([ 1, 20], dtype=int32)
+    """
     flag = value_of(pred, "select")
     if flag.dtype != dt.bool_:
         raise TypeMismatch(f"select: pred must hold bools, not {flag.type}")
@@ -127,6 +143,10 @@ def select_n(which: Any, *cases: Any) -> Array:
     """cases[which], elementwise; which holds bools (two cases) or int32, in range.
 
     Raises TypeMismatch for other dtypes, ShapeError if the shapes do not go together.
+
+    >>> cases = jnp.array([1, 2]), jnp.array([10, 20]), jnp.array([5, 6])
+    >>> fxad.lax.select_n(jnp.array([2, 0]), *cases)
+    Array([5, 2], dtype=int32)
     """
     index = value_of(which, "select_n")
     if not cases:
@@ -148,7 +168,11 @@ def select_n(which: Any, *cases: Any) -> Array:
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Array:
-    """The operand in another dtype."""
+    """The operand in another dtype.
+
+    >>> fxad.lax.convert_element_type(jnp.array([1.9, -1.9]), jnp.int32)  # towards zero
+    Array([ 1, -1], dtype=int32)
+    """
     return cast(value_of(operand), dt.canonicalize(new_dtype, explicit=True))
 
 
@@ -157,6 +181,12 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
 
     A narrower one gives a new last axis for the parts of each element, lowest bits first; for a
     wider one the last axis holds the parts and goes. Raises ShapeError if it has another length.
+
+    >>> fxad.lax.bitcast_convert_type(jnp.array([1.0, -0.0]), jnp.uint32)
+    Array([1065353216, 2147483648], dtype=uint32)
+    >>> fxad.lax.bitcast_convert_type(jnp.array([0x0102, 0x0304], jnp.uint16), jnp.uint8)
+    Array([[2, 1],
+           [4, 3]], dtype=uint8)
     """
     value = value_of(operand, "bitcast_convert_type")
     wanted = dt.canonicalize(new_dtype, explicit=True)
@@ -195,20 +225,35 @@ def complex(x: Any, y: Any) -> Array:
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """The tree itself; the compiler does not look through."""
+    """The tree itself; the compiler does not look through.
+
+    >>> f = lambda x: fxad.lax.optimization_barrier(x * 3.0) / 3.0
+    >>> f(2.0)
+    Array(2., dtype=float32)
+    """
     leaves, tree = flatten_args(operand, "optimization_barrier")
     return tree.unflatten(OPS["barrier"](*leaves)) if leaves else operand
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where `round` takes numbers half way between two integers."""
+    """Where `round` takes numbers half way between two integers.
+
+    >>> fxad.lax.round(2.5, fxad.lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array(2., dtype=float32)
+    """
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
-    """The nearest integer, as a float; of two, the one that rounding_method says."""
+    """The nearest integer, as a float; of two, the one that rounding_method says.
+
+    >>> fxad.lax.round(jnp.array([0.5, 1.5, 2.5]))
+    Array([1., 2., 3.], dtype=float32)
+    >>> fxad.lax.round(jnp.array([0.5, 1.5, 2.5]), fxad.lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array([0., 2., 2.], dtype=float32)
+    """
     value = value_of(x, "round")
     if not dt.is_float(value.dtype):
         raise TypeMismatch(f"round: takes floats, not {value.type}")

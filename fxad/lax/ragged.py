@@ -48,6 +48,14 @@ def ragged_dot(
     rows and a block more for each group, and what a matrix holds reaches its group's rows alone,
     in derivatives too. Raises ShapeError and TypeMismatch for operands that do not fit together,
     BadArgument for a `group_offset`.
+
+    >>> tokens = jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])  # sorted by expert
+    >>> experts = jnp.stack([jnp.eye(2), 10 * jnp.eye(2)])
+    >>> # one row for the first, two for the next
+    >>> fxad.lax.ragged_dot(tokens, experts, jnp.array([1, 2]))
+    Array([[ 1.,  0.],
+           [ 0., 10.],
+           [10., 10.]], dtype=float32)
     """
     if group_offset is not None:
         raise BadArgument("ragged_dot: group_offset is not supported; slice rhs and group_sizes")

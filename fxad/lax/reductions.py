@@ -40,7 +40,11 @@ _any = _reduction("any", "reduce_or", "")
 
 
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
-    """Whether all bools along axes hold; for integers the bits that all have."""
+    """Whether all bools along axes hold; for integers the bits that all have.
+
+    >>> fxad.lax.reduce_and(jnp.array([[True, False], [True, True]]), (1,))
+    Array([False,  True], dtype=bool)
+    """
     value = value_of(operand, "reduce_and")
     if not dt.is_integer(value.dtype):
         return _all(value, axes)
@@ -49,7 +53,11 @@ def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
-    """Whether any bool along axes holds; for integers the bits that any has."""
+    """Whether any bool along axes holds; for integers the bits that any has.
+
+    >>> fxad.lax.reduce_or(jnp.array([1, 2, 8]), (0,))  # the bits of any
+    Array(11, dtype=int32)
+    """
     value = value_of(operand, "reduce_or")
     if not dt.is_integer(value.dtype):
         return _any(value, axes)
@@ -57,7 +65,11 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
-    """Exclusive or of bools or integers over axes."""
+    """Exclusive or of bools or integers over axes.
+
+    >>> fxad.lax.reduce_xor(jnp.array([5, 3, 5]), (0,))  # what occurs twice cancels
+    Array(3, dtype=int32)
+    """
     value = value_of(operand, "reduce_xor")
     if dt.is_inexact(value.dtype):
         raise TypeMismatch(f"reduce_xor: takes bools and integers, not {value.type}")
@@ -66,12 +78,20 @@ def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
-    """Largest element over axes; NaN wins."""
+    """Largest element over axes; NaN wins.
+
+    >>> fxad.lax.reduce_max(jnp.array([[1.0, 4.0], [3.0, 2.0]]), (0,))
+    Array([3., 4.], dtype=float32)
+    """
     return reductions.max(operand, tuple(axes)) if len(axes) else value_of(operand)
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
-    """Smallest element over axes; NaN wins."""
+    """Smallest element over axes; NaN wins.
+
+    >>> fxad.lax.reduce_min(jnp.array([[1.0, 4.0], [3.0, 2.0]]), (0, 1))
+    Array(1., dtype=float32)
+    """
     return reductions.min(operand, tuple(axes)) if len(axes) else value_of(operand)
 
 
@@ -93,12 +113,20 @@ cumlogsumexp = _running("cumlogsumexp")
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any = None) -> Array:
-    """Position of the first largest element along an axis."""
+    """Position of the first largest element along an axis.
+
+    >>> fxad.lax.argmax(jnp.array([[1.0, 9.0, 9.0], [7.0, 2.0, 3.0]]), 1)
+    Array([1, 0], dtype=int32)
+    """
     return _place("argmax", operand, axis, index_dtype)
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any = None) -> Array:
-    """Position of the first smallest element along an axis."""
+    """Position of the first smallest element along an axis.
+
+    >>> fxad.lax.argmin(jnp.array([3.0, 1.0, 2.0]), 0, jnp.uint8)
+    Array(1, dtype=uint8)
+    """
     return _place("argmin", operand, axis, index_dtype)
 
 
@@ -113,7 +141,15 @@ def _place(op: str, operand: Any, axis: int, index_dtype: Any) -> Array:
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """Sort an array, or several arrays together by the first `num_keys` of them. Stable."""
+    """Sort an array, or several arrays together by the first `num_keys` of them. Stable.
+
+    >>> fxad.lax.sort(jnp.array([[3, 1, 2], [9, 7, 8]]))
+    Array([[1, 2, 3],
+           [7, 8, 9]], dtype=int32)
+    >>> names, ages = jnp.array([10, 11, 12]), jnp.array([30, 20, 30])
+    >>> fxad.lax.sort((ages, names))  # together, by age; equal ages keep their order
+    (Array([20, 30, 30], dtype=int32), Array([11, 10, 12], dtype=int32))
+    """
     many = isinstance(operand, list | tuple)
     values = [value_of(v, "sort") for v in (operand if many else (operand,))]
     if not 1 <= num_keys <= len(values):
@@ -129,7 +165,11 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 def sort_key_val(
     keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
 ) -> tuple[Array, Array]:
-    """Keys in order, and the values in the order of their keys."""
+    """Keys in order, and the values in the order of their keys.
+
+    >>> fxad.lax.sort_key_val(jnp.array([3, 1, 2]), jnp.array([30.0, 10.0, 20.0]))
+    (Array([1, 2, 3], dtype=int32), Array([10., 20., 30.], dtype=float32))
+    """
     ordered = sort((keys, values), dimension)
     return ordered[0], ordered[1]
 
@@ -142,7 +182,11 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> Any:
-    """`top_k`: the search is exact. Hints about recall are accepted for ported code."""
+    """`top_k`: the search is exact. Hints about recall are accepted for ported code.
+
+    >>> fxad.lax.approx_max_k(jnp.array([0.1, 0.7, 0.3]), 2)
+    (Array([0.7, 0.3], dtype=float32), Array([1, 2], dtype=int32))
+    """
     return top_k(operand, k, axis=reduction_dimension)
 
 
@@ -154,14 +198,25 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> Any:
-    """The k smallest elements along an axis in ascending order, and their positions (int32)."""
+    """The k smallest elements along an axis in ascending order, and their positions (int32).
+
+    >>> fxad.lax.approx_min_k(jnp.array([0.1, 0.7, 0.3]), 2)
+    (Array([0.1, 0.3], dtype=float32), Array([0, 2], dtype=int32))
+    """
     value = value_of(operand, "approx_min_k")
     values, places = top_k(OPS["neg"](value), k, axis=reduction_dimension)
     return OPS["neg"](values), places
 
 
 def top_k(operand: Any, k: int, axis: int = -1) -> tuple[Array, Array]:
-    """The k largest elements along an axis in descending order, and their positions (int32)."""
+    """The k largest elements along an axis in descending order, and their positions (int32).
+
+    >>> scores, places = fxad.lax.top_k(jnp.array([0.1, 0.7, 0.3, 0.5]), 2)
+    >>> scores, places
+    (Array([0.7, 0.5], dtype=float32), Array([1, 3], dtype=int32))
+    >>> fxad.grad(lambda x: fxad.lax.top_k(x, 2)[0].sum())(jnp.array([0.1, 0.7, 0.3, 0.5]))
+    Array([0., 1., 0., 1.], dtype=float32)
+    """
     value = value_of(operand, "top_k")
     at = axis_index(axis, value.ndim, "top_k")
     if not 0 <= k <= value.shape[at]:
@@ -185,6 +240,15 @@ def dot_general(
     Axes of the result: batch, free of lhs, free of rhs. precision: a DotAlgorithmPreset or its
     name; BF16_BF16_F32_X3, _X6 and _X9 multiply float32 numbers by their bfloat16 parts, all else
     is full precision. Raises BadArgument for an unknown one.
+
+    >>> a, b = jnp.ones((8, 2, 3)), jnp.ones((8, 3, 4))
+    >>> # 8 products, [2, 3] by [3, 4]
+    >>> fxad.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,)))).shape
+    (8, 2, 4)
+    >>> x = jnp.full((2, 2), 100, jnp.int8)  # sums of int8 would wrap round
+    >>> fxad.lax.dot_general(x, x, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+    Array([[20000, 20000],
+           [20000, 20000]], dtype=int32)
     """
     a, b = promoted("dot_general", lhs, rhs, numbers=False, broadcast=False)
     pairs = []
@@ -206,7 +270,11 @@ def dot(
     dimension_numbers: Any = None,
 ) -> Array:
     """Product of vectors or matrices: last axis of lhs with the first of rhs; or, with
-    dimension_numbers, `dot_general`."""
+    dimension_numbers, `dot_general`.
+
+    >>> fxad.lax.dot(jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.array([1.0, 10.0]))
+    Array([21., 43.], dtype=float32)
+    """
     if dimension_numbers is not None:
         return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
     a, b = promoted("dot", lhs, rhs, numbers=False, broadcast=False)
@@ -218,7 +286,11 @@ def dot(
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
-    """Matrix products over equal leading axes."""
+    """Matrix products over equal leading axes.
+
+    >>> fxad.lax.batch_matmul(jnp.ones((5, 2, 3)), jnp.ones((5, 3, 4))).shape
+    (5, 2, 4)
+    """
     a, b = promoted("batch_matmul", lhs, rhs, numbers=False, broadcast=False)
     rank = type_of(a).ndim
     if rank < 2 or type_of(b).ndim != rank:

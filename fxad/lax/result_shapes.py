@@ -39,7 +39,11 @@ def _dilated(sizes: Sequence[int], factors: Sequence[int] | None) -> list[int]:
 
 def conv_general_permutations(dimension_numbers: Any) -> tuple[Shape, Shape, Shape]:
     """Of letters such as ("NHWC", "HWIO", "NHWC"): the axes of batch, features and space of the
-    input; output features, input features and space of the kernel; and those of the result."""
+    input; output features, input features and space of the kernel; and those of the result.
+
+    >>> fxad.lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
+    ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+    """
     rank = (1,) * len(dimension_numbers[0])
     return tuple(conv_dimension_numbers(rank, rank, dimension_numbers))  # type: ignore[return-value]
 
@@ -52,7 +56,11 @@ def conv_shape_tuple(
     batch_group_count: int = 1,
 ) -> Shape:
     """The shape of a convolution of batch, features, space... with a kernel of output features,
-    input features, space...; its axes are those of the input."""
+    input features, space...; its axes are those of the input.
+
+    >>> fxad.lax.conv_shape_tuple((8, 3, 28, 28), (16, 3, 5, 5), (1, 1), [(0, 0), (0, 0)])
+    (8, 16, 24, 24)
+    """
     if lhs_shape[0] % batch_group_count:
         raise ShapeError(
             f"conv_shape_tuple: a batch of {lhs_shape[0]} has no {batch_group_count} equal groups"
@@ -81,7 +89,12 @@ def conv_general_shape_tuple(
     padding: Any,
     dimension_numbers: Any,
 ) -> Shape:
-    """The shape of `conv_general_dilated` without dilation."""
+    """The shape of `conv_general_dilated` without dilation.
+
+    >>> axes = ("NHWC", "HWIO", "NHWC")
+    >>> fxad.lax.conv_general_shape_tuple((8, 28, 28, 3), (5, 5, 3, 16), (2, 2), "SAME", axes)
+    (8, 14, 14, 16)
+    """
     lhs, rhs, axes = _arranged(lhs_shape, rhs_shape, dimension_numbers)
     return _placed(conv_shape_tuple(lhs, rhs, window_strides, padding), axes)
 
@@ -93,7 +106,12 @@ def conv_transpose_shape_tuple(
     padding: Any,
     dimension_numbers: Any,
 ) -> Shape:
-    """The shape of `conv_transpose` without dilation of the kernel."""
+    """The shape of `conv_transpose` without dilation of the kernel.
+
+    >>> axes = ("NHWC", "HWIO", "NHWC")
+    >>> fxad.lax.conv_transpose_shape_tuple((8, 14, 14, 16), (5, 5, 16, 3), (2, 2), "SAME", axes)
+    (8, 28, 28, 3)
+    """
     lhs, rhs, axes = _arranged(lhs_shape, rhs_shape, dimension_numbers)
     if isinstance(padding, str):
         rows = zip(rhs[2:], window_strides, strict=True)
@@ -111,7 +129,11 @@ def reduce_window_shape_tuple(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Shape:
-    """The shape of `reduce_window`."""
+    """The shape of `reduce_window`.
+
+    >>> fxad.lax.reduce_window_shape_tuple((8, 8), (2, 2), (2, 2), "VALID")
+    (4, 4)
+    """
     sizes = _dilated(operand_shape, base_dilation)
     spans = _dilated(window_dimensions, window_dilation)
     return _counts(sizes, spans, window_strides, padding)

@@ -34,7 +34,13 @@ from fxad.trace.tracer import type_of
 
 
 def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
-    """New leading axes of the given sizes."""
+    """New leading axes of the given sizes.
+
+    >>> fxad.lax.broadcast(jnp.array([1, 2]), (3,))
+    Array([[1, 2],
+           [1, 2],
+           [1, 2]], dtype=int32)
+    """
     value = value_of(operand, "broadcast")
     lead = shape_tuple(sizes, "broadcast")
     axes = tuple(range(len(lead), len(lead) + value.ndim))
@@ -44,7 +50,13 @@ def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
 def broadcast_in_dim(
     operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]
 ) -> Array:
-    """Axis i of the operand becomes axis broadcast_dimensions[i]; axes of size 1 repeat."""
+    """Axis i of the operand becomes axis broadcast_dimensions[i]; axes of size 1 repeat.
+
+    >>> column = jnp.array([1, 2])
+    >>> fxad.lax.broadcast_in_dim(column, (2, 3), (0,))  # its axis is the first of the result
+    Array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
+    """
     value = value_of(operand, "broadcast_in_dim")
     shape, axes = shape_tuple(shape, "broadcast_in_dim"), tuple(broadcast_dimensions)
     fits = len(axes) == value.ndim and all(0 <= a < len(shape) for a in axes)
@@ -66,12 +78,21 @@ def broadcast_in_dim(
 
 
 def broadcast_like(arr: Any, like_arr: Any) -> Array:
-    """The arr broadcast, as NumPy does it, to the shape of `like_arr`."""
+    """The arr broadcast, as NumPy does it, to the shape of `like_arr`.
+
+    >>> fxad.lax.broadcast_like(jnp.array([[1], [2]]), jnp.zeros((2, 3)))
+    Array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
+    """
     return spread_to(value_of(arr, "broadcast_like"), value_of(like_arr, "broadcast_like").shape)
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
-    """New leading axes of size 1, up to a number of axes."""
+    """New leading axes of size 1, up to a number of axes.
+
+    >>> fxad.lax.broadcast_to_rank(jnp.ones((2, 3)), 4).shape
+    (1, 1, 2, 3)
+    """
     value = value_of(x, "broadcast_to_rank")
     if rank < value.ndim:
         raise ShapeError(f"broadcast_to_rank: {value.type} has more than {rank} axes")
@@ -79,7 +100,12 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Array:
-    """The operand repeated reps[i] times along axis i."""
+    """The operand repeated reps[i] times along axis i.
+
+    >>> fxad.lax.tile(jnp.array([[1, 2]]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     value, counts = value_of(operand, "tile"), shape_tuple(reps, "tile")
     if len(counts) != value.ndim:
         raise ShapeError(f"tile: {len(counts)} repetitions for {value.type}")
@@ -90,12 +116,22 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
-    """Arrays of one shape side by side along a new axis."""
+    """Arrays of one shape side by side along a new axis.
+
+    >>> fxad.lax.stack([jnp.zeros(2), jnp.ones(2)], axis=1)
+    Array([[0., 1.],
+           [0., 1.]], dtype=float32)
+    """
     return stack_values(promoted("stack", *operands, numbers=False, broadcast=False), axis)
 
 
 def unstack(x: Any, axis: int = 0) -> list[Array]:
-    """The slices along an axis, without it."""
+    """The slices along an axis, without it.
+
+    >>> x, y = fxad.lax.unstack(jnp.array([[1, 2], [3, 4]]), axis=1)
+    >>> x
+    Array([1, 3], dtype=int32)
+    """
     value = value_of(x, "unstack")
     at = axis_index(axis, value.ndim, "unstack")
     rows = [slice_axis(value, at, i, i + 1) for i in range(value.shape[at])]
@@ -103,7 +139,11 @@ def unstack(x: Any, axis: int = 0) -> list[Array]:
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Consecutive pieces of the given sizes along an axis, which they must fill."""
+    """Consecutive pieces of the given sizes along an axis, which they must fill.
+
+    >>> fxad.lax.split(jnp.arange(6), (1, 2, 3))
+    [Array([0], dtype=int32), Array([1, 2], dtype=int32), Array([3, 4, 5], dtype=int32)]
+    """
     value, counts = value_of(operand, "split"), shape_tuple(sizes, "split")
     at = axis_index(axis, value.ndim, "split")
     if sum(counts) != value.shape[at]:
@@ -113,7 +153,11 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
 
 
 def reshape(operand: Any, new_sizes: Sequence[int], dimensions: Any = None) -> Array:
-    """The same elements in another shape; `dimensions` transposes first."""
+    """The same elements in another shape; `dimensions` transposes first.
+
+    >>> fxad.lax.reshape(jnp.arange(4).reshape(2, 2), (4,), dimensions=(1, 0))  # column by column
+    Array([0, 2, 1, 3], dtype=int32)
+    """
     value = value_of(operand, "reshape")
     if dimensions is not None:
         value = transpose(value, dimensions)
@@ -121,7 +165,11 @@ def reshape(operand: Any, new_sizes: Sequence[int], dimensions: Any = None) -> A
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """Axes from start to stop (exclusive) joined into one."""
+    """Axes from start to stop (exclusive) joined into one.
+
+    >>> fxad.lax.collapse(jnp.ones((2, 3, 4)), 0, 2).shape  # batch and time joined
+    (6, 4)
+    """
     value = value_of(operand, "collapse")
     start, stop, _ = builtins.slice(start_dimension, stop_dimension).indices(value.ndim)
     joined = int(np.prod(value.shape[start:stop], dtype=np.int64))
@@ -129,19 +177,32 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
-    """Axis i of the result is axis permutation[i] of the operand."""
+    """Axis i of the result is axis permutation[i] of the operand.
+
+    >>> fxad.lax.transpose(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     return OPS["transpose"](value_of(operand, "transpose"), permutation=tuple(permutation))
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
-    """Elements in reverse order along the given axes."""
+    """Elements in reverse order along the given axes.
+
+    >>> fxad.lax.rev(jnp.arange(6).reshape(2, 3), (1,))
+    Array([[2, 1, 0],
+           [5, 4, 3]], dtype=int32)
+    """
     value = value_of(operand, "rev")
     axes = axes_tuple(tuple(dimensions), value.ndim, "rev")
     return OPS["reverse"](value, axes=axes) if axes else value
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """New axes of size 1 at the given places of the result."""
+    """New axes of size 1 at the given places of the result.
+
+    >>> fxad.lax.expand_dims(jnp.ones((2, 3)), (0, 3)).shape
+    (1, 2, 3, 1)
+    """
     value = value_of(array, "expand_dims")
     places = axes_tuple(tuple(dimensions), value.ndim + len(tuple(dimensions)), "expand_dims")
     sizes = iter(value.shape)
@@ -150,7 +211,11 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """Without the given axes, which must have size 1."""
+    """Without the given axes, which must have size 1.
+
+    >>> fxad.lax.squeeze(jnp.ones((1, 3, 1)), (0,)).shape
+    (3, 1)
+    """
     value = value_of(array, "squeeze")
     axes = axes_tuple(tuple(dimensions), value.ndim, "squeeze")
     if any(value.shape[a] != 1 for a in axes):
@@ -159,14 +224,26 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
-    """Arrays joined along an axis, after promotion."""
+    """Arrays joined along an axis, after promotion.
+
+    >>> fxad.lax.concatenate([jnp.zeros((2, 1)), jnp.ones((2, 2))], 1)
+    Array([[0., 1., 1.],
+           [0., 1., 1.]], dtype=float32)
+    """
     values = promoted("concatenate", *operands, numbers=False, broadcast=False)
     axis = axis_index(dimension, type_of(values[0]).ndim, "concatenate")
     return OPS["concatenate"](*values, axis=axis)
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """(low, high, interior) padding per axis; negative low and high crop."""
+    """(low, high, interior) padding per axis; negative low and high crop.
+
+    >>> fxad.lax.pad(jnp.array([1, 2, 3]), 0, [(1, 2, 0)])
+    Array([0, 1, 2, 3, 0, 0], dtype=int32)
+    >>> # holes between elements, the last cropped
+    >>> fxad.lax.pad(jnp.array([1, 2, 3]), 0, [(0, -1, 1)])
+    Array([1, 0, 2, 0], dtype=int32)
+    """
     value = value_of(operand, "pad")
     filler = cast(value_of(padding_value, "pad"), value.dtype)
     if len(padding_config) != value.ndim:
@@ -176,12 +253,21 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
 
 
 def iota(dtype: Any, size: int) -> Array:
-    """0, 1, 2, ... up to size."""
+    """0, 1, 2, ... up to size.
+
+    >>> fxad.lax.iota(jnp.float32, 4)
+    Array([0., 1., 2., 3.], dtype=float32)
+    """
     return _iota(dt.canonicalize(dtype, explicit=True), (size,), 0)
 
 
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int) -> Array:
-    """Each element's position along an axis."""
+    """Each element's position along an axis.
+
+    >>> fxad.lax.broadcasted_iota(jnp.int32, (2, 3), 1)
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     shape = shape_tuple(shape, "broadcasted_iota")
     axis = axis_index(dimension, len(shape), "broadcasted_iota")
     return _iota(dt.canonicalize(dtype, explicit=True), shape, axis)
@@ -196,7 +282,12 @@ def slice(
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """operand[start:limit:stride] on every axis."""
+    """operand[start:limit:stride] on every axis.
+
+    >>> fxad.lax.slice(jnp.arange(12).reshape(3, 4), (1, 0), (3, 4), (1, 2))  # x[1:3, 0:4:2]
+    Array([[ 4,  6],
+           [ 8, 10]], dtype=int32)
+    """
     value = value_of(operand, "slice")
     steps = (1,) * value.ndim if strides is None else tuple(strides)
     return OPS["slice"](value, start=tuple(start_indices), stop=tuple(limit_indices), step=steps)
@@ -209,7 +300,11 @@ def slice_in_dim(
     stride: int = 1,
     axis: int = 0,
 ) -> Array:
-    """operand[start:limit:stride] along one axis; negative bounds count from the end."""
+    """operand[start:limit:stride] along one axis; negative bounds count from the end.
+
+    >>> fxad.lax.slice_in_dim(jnp.arange(8), 1, -1, stride=2)
+    Array([1, 3, 5], dtype=int32)
+    """
     value = value_of(operand, "slice_in_dim")
     at = axis_index(axis, value.ndim, "slice_in_dim")
     size = value.shape[at]
@@ -221,7 +316,11 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The slice at a fixed index of an axis. Raises IndexError out of range."""
+    """The slice at a fixed index of an axis. Raises IndexError out of range.
+
+    >>> fxad.lax.index_in_dim(jnp.arange(6).reshape(2, 3), -1, axis=1, keepdims=False)
+    Array([2, 5], dtype=int32)
+    """
     value = value_of(operand, "index_in_dim")
     at = axis_index(axis, value.ndim, "index_in_dim")
     number, size = index.__index__(), value.shape[at]
@@ -248,6 +347,15 @@ def dynamic_slice(
     start_indices: one integer per axis (a sequence, or a vector); negative ones count from the
     end, unless allow_negative_indices (for all axes, or one for each) is False: then they are
     moved to 0.
+
+    >>> x = jnp.arange(12).reshape(3, 4)
+    >>> window = fxad.jit(lambda i, j: fxad.lax.dynamic_slice(x, (i, j), (2, 2)))
+    >>> window(0, 1)
+    Array([[1, 2],
+           [5, 6]], dtype=int32)
+    >>> window(1, 3)  # it would stick out at column 4: moved inside
+    Array([[ 6,  7],
+           [10, 11]], dtype=int32)
     """
     value = value_of(operand, "dynamic_slice")
     sizes = shape_tuple(slice_sizes, "dynamic_slice")
@@ -262,7 +370,17 @@ def dynamic_update_slice(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """The operand with a window at computed starts replaced by `update` (see dynamic_slice)."""
+    """The operand with a window at computed starts replaced by `update` (see dynamic_slice).
+
+    >>> fxad.lax.dynamic_update_slice(jnp.zeros((3, 4)), jnp.ones((2, 2)), (1, 2))
+    Array([[0., 0., 0., 0.],
+           [0., 0., 1., 1.],
+           [0., 0., 1., 1.]], dtype=float32)
+    >>> # in place, as a cache grows
+    >>> cache = fxad.jit(fxad.lax.dynamic_update_slice, donate_argnums=0)
+    >>> cache(jnp.zeros(4), jnp.array([7.0]), (2,))
+    Array([0., 0., 7., 0.], dtype=float32)
+    """
     value = value_of(operand, "dynamic_update_slice")
     new = value_of(update, "dynamic_update_slice")
     if new.weak:
@@ -301,7 +419,12 @@ def dynamic_slice_in_dim(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """`dynamic_slice` along one axis."""
+    """`dynamic_slice` along one axis.
+
+    >>> batch = fxad.jit(lambda i: fxad.lax.dynamic_slice_in_dim(jnp.arange(10), 3 * i, 3))
+    >>> batch(2)
+    Array([6, 7, 8], dtype=int32)
+    """
     value = value_of(operand, "dynamic_slice_in_dim")
     at = axis_index(axis, value.ndim, "dynamic_slice_in_dim")
     sizes = [slice_size if i == at else s for i, s in enumerate(value.shape)]
@@ -321,7 +444,12 @@ def dynamic_index_in_dim(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """The slice at a computed index of an axis, clamped."""
+    """The slice at a computed index of an axis, clamped.
+
+    >>> table = jnp.arange(6).reshape(3, 2)
+    >>> fxad.jit(lambda i: fxad.lax.dynamic_index_in_dim(table, i, keepdims=False))(1)
+    Array([2, 3], dtype=int32)
+    """
     out = dynamic_slice_in_dim(
         operand, index, 1, axis, allow_negative_indices=allow_negative_indices
     )
@@ -336,7 +464,12 @@ def dynamic_update_slice_in_dim(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """`dynamic_update_slice` along one axis."""
+    """`dynamic_update_slice` along one axis.
+
+    >>> fxad.lax.dynamic_update_slice_in_dim(jnp.zeros((2, 4)), jnp.ones((2, 1)), 3, axis=1)
+    Array([[0., 0., 0., 1.],
+           [0., 0., 0., 1.]], dtype=float32)
+    """
     value = value_of(operand, "dynamic_update_slice_in_dim")
     at = axis_index(axis, value.ndim, "dynamic_update_slice_in_dim")
     return dynamic_update_slice(
@@ -355,7 +488,12 @@ def dynamic_update_index_in_dim(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """The operand with the slice at a computed index of an axis replaced."""
+    """The operand with the slice at a computed index of an axis replaced.
+
+    >>> fill = lambda i, squares: fxad.lax.dynamic_update_index_in_dim(squares, i * i, i, 0)
+    >>> fxad.lax.fori_loop(0, 5, fill, jnp.zeros(5, jnp.int32))
+    Array([ 0,  1,  4,  9, 16], dtype=int32)
+    """
     value = value_of(operand, "dynamic_update_index_in_dim")
     at = axis_index(axis, value.ndim, "dynamic_update_index_in_dim")
     new = value_of(update, "dynamic_update_index_in_dim")

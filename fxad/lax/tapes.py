@@ -51,6 +51,11 @@ def tape(
     every megabyte or so; outside `jit` only `compress` has an effect.
 
     Raises BadArgument for places and formats that do not exist.
+
+    >>> tape = fxad.lax.tape("disk", memory="64MiB")
+    >>> run = lambda x: fxad.lax.scan(lambda s, _: (jnp.sin(s), None), x, length=50, tape=tape)[0]
+    >>> print(f"{fxad.jit(fxad.grad(run))(1.0):.5f}")
+    0.00989
     """
     if place not in PLACES:
         options = ", ".join(map(repr, PLACES))

@@ -16,7 +16,11 @@ from fxad.trace.array import Array
 
 
 class FftType(enum.IntEnum):
-    """Which transform."""
+    """Which transform.
+
+    >>> [kind.name for kind in fxad.lax.FftType]
+    ['FFT', 'IFFT', 'RFFT', 'IRFFT']
+    """
 
     FFT = 0
     IFFT = 1
@@ -37,6 +41,9 @@ def fft(x: Any, fft_type: FftType | str | int, fft_lengths: Sequence[int]) -> Ar
 
     fft_type: an FftType, its number, or its name in any case. Raises BadArgument for another,
     ShapeError for lengths that x does not have.
+
+    >>> fxad.lax.fft(jnp.array([1.0, 0.0, -1.0, 0.0]), "RFFT", (4,))  # all in frequency 1
+    Array([0.+0.j, 2.+0.j, 0.+0.j], dtype=complex64)
     """
     value = value_of(x, "fft")
     kinds = {kind.name.lower(): kind for kind in FftType} | {int(kind): kind for kind in FftType}

@@ -45,6 +45,14 @@ def reduce(
     operands: an array, or a pytree of arrays of one shape, with a pytree of initial values; then
     computation takes and gives pytrees of scalars. Known functions (sums, products, largest,
     smallest, and, or) run as the reductions they are; others in logarithmic depth.
+
+    >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
+    >>> fxad.lax.reduce(x, 1, fxad.lax.mul, (1,))
+    Array([  6, 120], dtype=int32)
+    >>> def larger(a, b):  # of pairs (score, place)
+    ...     return tuple(jnp.where(b[0] > a[0], new, old) for old, new in zip(a, b, strict=True))
+    >>> fxad.lax.reduce((x, x % 4), (0, 0), larger, (0, 1))
+    (Array(6, dtype=int32), Array(2, dtype=int32))
     """
     values, starts, tree = _operands("reduce", operands, init_values)
     axes = axes_tuple(tuple(dimensions), values[0].ndim, "reduce")
@@ -78,6 +86,13 @@ def reduce_window(
     One entry per axis in window_dimensions, strides and dilations; padding: "VALID", "SAME",
     "SAME_LOWER", or (low, high) per axis. What is padded holds init_value. computation must be
     associative: windows are folded axis by axis.
+
+    >>> x = jnp.arange(16).reshape(4, 4)
+    >>> fxad.lax.reduce_window(x, -1, fxad.lax.max, (2, 2), (2, 2))  # max pooling
+    Array([[ 5,  7],
+           [13, 15]], dtype=int32)
+    >>> fxad.lax.reduce_window(jnp.ones(5), 0.0, fxad.lax.add, (3,), padding="SAME")  # neighbours
+    Array([2., 3., 3., 3., 2.], dtype=float32)
     """
     values, starts, tree = _operands("reduce_window", operand, init_value)
     combine = Computation(computation, [v.type for v in values], "reduce_window", tree)
@@ -139,7 +154,11 @@ def padtype_to_pads(
     window_strides: Sequence[int],
     padding: str,
 ) -> list[tuple[int, int]]:
-    """(low, high) per axis of "VALID", "SAME" (as many windows as strides fit) or "SAME_LOWER"."""
+    """(low, high) per axis of "VALID", "SAME" (as many windows as strides fit) or "SAME_LOWER".
+
+    >>> fxad.lax.padtype_to_pads((5, 6), (3, 2), (1, 2), "SAME")
+    [(1, 1), (0, 0)]
+    """
     if padding.upper() == "VALID":
         return [(0, 0)] * len(tuple(in_shape))
     if padding.upper() not in ("SAME", "SAME_LOWER"):
