@@ -3,7 +3,7 @@
     python -m benchmarks.twins gpt2 --text input.txt --vocabulary DIR
     python -m benchmarks.twins qwen --text input.txt --vocabulary DIR --precision mixed
 
-Two models of GPT-2's vocabulary: a GPT-2 of 30M parameters and a Qwen 2.5 of 15M. Ours is saved in
+Two models of GPT-2's vocabulary: a GPT-2 of 37M parameters and a Qwen 2.5 of 16M. Ours is saved in
 Hugging Face's format, from which transformers makes the twin; both are then trained by AdamW,
 clipped at 1, on 4 x 256 tokens a step of the text's first nine tenths. Losses are over the whole
 last tenth. The twin computes in float32; with `--precision` bfloat16 or mixed, under autocast.
