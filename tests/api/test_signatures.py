@@ -64,6 +64,7 @@ DIFFERENT = {
     "lax.polygamma": "one function with scipy.special.polygamma, whose order is called n",
     "no_tracing": "a block in which jitted functions may not be traced; JAX's is a switch",
     "numpy.array": "JAX shows (*args, **kwargs)",
+    "numpy.fromfile": "JAX refuses to read files",
     "numpy.pad": "keywords are named, not **kwargs",
     "numpy.set_printoptions": "NumPy's own",
     "numpy.unique_all": SIZED,
