@@ -150,6 +150,7 @@ DIFFERS: dict[str, str] = {
     "jax.lax.while_loop": "has a reverse mode",
     "jax.make_jaxpr": "equations are those of fxad's ops; those of JAX have its names",
     "jax.numpy.floor_divide": "an integer divided by 0 is 0",
+    "jax.numpy.fromfile": "reads a file, into memory that the array keeps; JAX raises",
     "jax.numpy.histogram": "counts are integers unless weighted",
     "jax.numpy.linalg.norm": "the slope at 0 is 0, not NaN",
     "jax.numpy.std": "the slope at 0 is 0, not NaN",
