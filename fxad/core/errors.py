@@ -164,8 +164,9 @@ class CheckError(FxadError):
     """The IR checker found a Program, Kernel or Plan that breaks its own rules."""
 
 
-class NumericsError(FxadError, ArithmeticError):
-    """A debug mode found a NaN, an infinity or an index out of bounds."""
+class NumericsError(FxadError, FloatingPointError):
+    """A debug mode found a NaN, an infinity or an index out of bounds (JAX and NumPy raise
+    FloatingPointError for the first two)."""
 
 
 class RetraceError(FxadError, RuntimeError):
