@@ -64,7 +64,7 @@ def ours(args: argparse.Namespace) -> Contender:
         config = replace(config, dtype="float32", products="bfloat16")
     if args.quantize:
         config = replace(config, recompute=True)
-    params = _random(models.family(config).spec(config), args.quantize)
+    params = random_params(models.family(config).spec(config), args.quantize)
     chosen: Any = True
     if not args.full:
         params = add_lora(params, config, RANK, ALPHA, "all-linear", key)
@@ -85,7 +85,7 @@ def ours(args: argparse.Namespace) -> Contender:
     return _started(run)
 
 
-def _random(spec: Any, quantize: str | None) -> Any:
+def random_params(spec: Any, quantize: str | None) -> Any:
     """Arrays for the leaves of a spec: a block of random numbers repeated, some rows at a time;
     matrices of blocks in few bits where asked for."""
     import fxad

@@ -131,8 +131,9 @@ def peak_memory() -> float:
     """Largest resident memory of this process so far, in MiB."""
     status = Path("/proc/self/status")
     if status.exists():  # what getrusage says counts the process that started this one
-        lines = (line.split() for line in status.read_text().splitlines())
-        return next(int(line[1]) for line in lines if line[0] == "VmHWM:") / 1024
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)
+        if found:
+            return int(found[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

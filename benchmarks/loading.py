@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from benchmarks.finetune import MODELS, _random
+from benchmarks.finetune import MODELS, random_params
 
 WAYS = ("plain", "mapped", "copied")
 
@@ -38,7 +38,7 @@ def made(directory: Path) -> None:
     from fxad_nn import Model, models, save
 
     config = MODELS["llama3.2-1b"]
-    save(Model(_random(models.family(config).spec(config), None), config), directory)
+    save(Model(random_params(models.family(config).spec(config), None), config), directory)
 
 
 def loader(way: str, directory: Path) -> Callable[[], Iterable[np.ndarray]]:

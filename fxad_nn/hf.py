@@ -163,7 +163,7 @@ def _read_params(
             continue
         stacked = np.empty(leaf.shape, jnp.dtype(leaf.dtype))
         for number, part in enumerate(parts):
-            stacked[number] = stored_as[part].read().T
+            stacked[number] = np.asarray(stored_as[part].read()).T
         found[name] = jnp.asarray(stacked, copy=False)
     if not mapped:
         scales = {name: leaf.scales for name, leaf in found.items() if is_quantized(leaf)}

@@ -284,10 +284,12 @@ def test_what_is_no_sequence():
         assert not fxad.jit(f).lower(x).executable.sequences
 
 
-@pytest.mark.parametrize("columns", [5, 9, 13])
-def test_rows_of_any_length_take_roots(columns, monkeypatch):
+@pytest.mark.parametrize(
+    ("columns", "dtype"), [(5, F32), (9, F32), (13, F32), (3, float), (7, float)]
+)
+def test_rows_of_any_length_take_roots(columns, dtype, monkeypatch):
     """A small product's epilogue works on whole rows, a processor's estimates on powers of two."""
-    w, v = (R.uniform(0.1, 1, shape).astype(F32) for shape in ((10, columns), columns))
+    w, v = (R.uniform(0.1, 1, shape).astype(dtype) for shape in ((10, columns), columns))
 
     def f(x):
         def step(c, _):
@@ -296,7 +298,8 @@ def test_rows_of_any_length_take_roots(columns, monkeypatch):
 
         return lax.scan(step, x, None, length=20)
 
-    ours, stepwise, count = both(monkeypatch, f, np.ones(10, F32))
-    assert count == 1
+    with fxad.enable_x64(dtype is float):
+        ours, stepwise, count = both(monkeypatch, f, np.ones(10, dtype))
+    assert count == 1 and ours[0].dtype == dtype
     for one, other in zip(ours, stepwise, strict=True):
         np.testing.assert_array_equal(one, other)
