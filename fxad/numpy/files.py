@@ -60,8 +60,8 @@ def fromfile(
     offset: bytes to skip. shape: of the result, in place of count. sep: of a file of text.
 
     The bytes are read once, into memory that the Array keeps: `asarray(np.fromfile(...))` copies
-    them. Raises BadArgument where a file has fewer numbers than a shape wants, OSError where it
-    cannot be read.
+    them. Raises BadArgument where a file has fewer numbers than a shape wants, TypeMismatch for a
+    dtype that no array has, OSError where the file cannot be read.
 
     >>> import tempfile, numpy as np, fxad.numpy as jnp
     >>> with tempfile.NamedTemporaryFile() as file:
@@ -71,6 +71,9 @@ def fromfile(
      [4 5]]
     """
     kind = dt.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)  # Python's float: 64 bits
+    wide = dt.canonicalize(kind, explicit=True)  # raises for a dtype that no array has
+    if offset < 0:
+        raise BadArgument(f"fromfile: offset is a number of bytes to skip, got {offset}")
     size = (shape,) if isinstance(shape, int) else shape
     wanted = count if size is None else math.prod(size)
     found = (
@@ -83,8 +86,7 @@ def fromfile(
                 f"shape {size} needs {wanted}"
             )
         found.shape = size
-    plain = dt.canonicalize(kind, explicit=True) == kind
-    return Concrete(found) if plain else asarray(found, kind)
+    return Concrete(found) if wide == kind else asarray(found, kind)
 
 
 def _read(file: Any, dtype: np.dtype, count: int, offset: int) -> np.ndarray:

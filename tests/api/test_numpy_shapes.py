@@ -8,7 +8,7 @@ from numpy_draws import draw, same
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import ConcretizationError
+from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
 
 
 def test_sorting_and_searching():
@@ -207,6 +207,20 @@ def test_repeat_by_traced_counts(counts, total):
 
     for function in (repeated, fxad.jit(repeated)):
         np.testing.assert_array_equal(function(x, counts), whole[:, :total])
+
+
+def test_repeat_cuts_and_fills_up_for_one_count_too():
+    for total, want in ((4, [0, 0, 1, 1]), (8, [0, 0, 1, 1, 2, 2, 2, 2])):
+        assert jnp.repeat(np.arange(3), 2, total_repeat_length=total).tolist() == want
+
+
+@pytest.mark.parametrize("total", [None, 4])
+def test_repeat_refuses_other_counts(total):
+    x = np.arange(3, dtype=np.int32)
+    with pytest.raises(TypeMismatch, match=r"counts are integers, got f32\[3\]"):
+        jnp.repeat(x, np.ones(3, np.float32), total_repeat_length=total)
+    with pytest.raises(ShapeError, match=r"each of 3 elements along axis 0 .* got i32\[2\]"):
+        jnp.repeat(x, np.array([1, 0], np.int32), total_repeat_length=total)
 
 
 def test_repeat_without_a_total_needs_its_counts():

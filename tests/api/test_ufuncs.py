@@ -9,7 +9,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import BadArgument, ConcretizationError, ShapeError
+from fxad.core.errors import BadArgument, ConcretizationError, ShapeError, TypeMismatch
 
 X = np.arange(6.0, dtype=np.float32).reshape(2, 3)
 CALLS = {
@@ -136,6 +136,10 @@ def test_numbers_of_a_file_of_text(tmp_path):
     assert jnp.fromfile(tmp_path / "x.txt", "float32", sep=" ").tolist() == [1, 2, 3.5]
     with pytest.raises(FileNotFoundError):
         jnp.fromfile(tmp_path / "missing", "float32")
+    with pytest.raises(BadArgument, match="bytes to skip, got -1"):
+        jnp.fromfile(tmp_path / "x.txt", "uint8", offset=-1)
+    with pytest.raises(TypeMismatch, match="object"):
+        jnp.fromfile(tmp_path / "x.txt", object)
 
 
 @pytest.mark.peers
