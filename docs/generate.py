@@ -100,6 +100,7 @@ KINDS = {
     "amd-avx512-bf16-l1-32k-l2-1m": "AMD EPYC (Zen 4)",
     "amd-avx512-bf16-vp2intersect-l1-48k-l2-1m": "AMD EPYC (Zen 5)",
     "amd-avx2-l1-32k-l2-1m": "AMD EPYC (Zen 4, AVX2)",
+    "amd-avx2-l1-32k-l2-512k": "AMD EPYC (Zen 3)",
     "intel-avx512-bf16-amx-l1-48k-l2-2m": "Intel Xeon with AMX",
 }
 GROUPS = {  # what the summary calls them: the guard's cases

@@ -42,6 +42,7 @@ with _while_importing():
         process_index,
     )
     from fxad.api.retrace import no_tracing
+    from fxad.api.traces import clear_caches
     from fxad.api.vectorise import vmap
     from fxad.core.config import config
     from fxad.core.dtypes import enable_x64, float0
@@ -171,6 +172,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",
+    "clear_caches",
     "closure_convert",
     "config",
     "custom_batching",

@@ -11,9 +11,7 @@ import contextlib
 import functools
 import inspect
 import sys
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fxad.api import compiled, naming, override, retrace, views
@@ -23,12 +21,13 @@ from fxad.api.calling import MISS
 from fxad.api.donation import example, held
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.recent import Recent, Trace, kinds_of
+from fxad.api.traces import traces_of
 from fxad.compiler import BACKENDS, recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
-from fxad.core.errors import BadArgument, CallError, RetraceError, TreeError
+from fxad.core.errors import BadArgument, RetraceError
 from fxad.core.lazy import later
 from fxad.core.pytree import TreeDef
 from fxad.core.shared import Shared
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
 else:
     placement = later("fxad.api.placement")
     stages = later("fxad.api.stages")
-
-TRACES = 256  # traces kept per jitted function
 
 
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
@@ -76,9 +73,8 @@ class Jit(Shared):
         self._has_statics = any(static)
         self._donate_argnums, self._donate_argnames = donate
         self._memory_budget = memory_budget
-        self._traces: OrderedDict[Hashable, Trace] = OrderedDict()
-        self._lock = threading.RLock()
-        self._met: dict[Trace, Recent] = {}  # not in the Trace: it would hold itself
+        self._traces = traces_of(function, (static, donate, memory_budget))
+        self._traces.users.add(self)
         self._recent: Recent | None = None
         self._direct: Callable[[tuple, dict[str, Any]], Any] | None = None  # of `_recent`
 
@@ -150,7 +146,7 @@ class Jit(Shared):
         key = _signature(leaves, tree, statics)
         if named := in_force():
             key = (*key, named)
-        found = self._known(key, statics)
+        found = self._traces.find(key, self._what, statics)
         if found is None:
             retrace.check_allowed(self._what)
             self._check_limit(key)
@@ -160,35 +156,8 @@ class Jit(Shared):
             if any(isinstance(c, Tracer) for c in found.captured):
                 return leaves, found
         elif tree.num_leaves <= MOST_LEAVES and not named and tracer.ordinary:
-            if found not in self._met:  # met again: worth code of its own
-                self._met[found] = Recent(tree, leaves, statics, found)
-            self._recent, self._direct = self._met[found], None
-        with self._lock:
-            found = self._traces.setdefault(key, found)
-            self._traces.move_to_end(key)
-            while len(self._traces) > TRACES:
-                _, forgotten = self._traces.popitem(last=False)
-                self._met.pop(forgotten, None)
-        return leaves, found
-
-    def _known(self, key: tuple, statics: tuple) -> Trace | None:
-        try:
-            hash(statics)
-        except TypeError as error:
-            advice = "" if ";" in str(error) else "; pass a tuple or a frozen dataclass"
-            raise CallError(
-                f"{self._what}: static arguments must be hashable: {error}{advice}"
-            ) from None
-        try:
-            return self._traces.get(key)
-        except TreeError:  # static data that cannot be compared, which the message says
-            raise
-        except TypeError as error:
-            raise CallError(f"{self._what}: static data must be hashable: {error}") from None
-        except Exception as error:
-            raise CallError(
-                f"{self._what}: static arguments must be comparable by ==: {error!r}"
-            ) from error
+            self._recent, self._direct = self._traces.met(found, tree, leaves, statics), None
+        return leaves, self._traces.keep(key, found)
 
     def _check_limit(self, key: tuple) -> None:
         limit = config.max_traces
@@ -331,18 +300,18 @@ class Jit(Shared):
 
     def traces(self) -> list[Trace]:
         """What has been traced so far, a program for each signature, the oldest first."""
-        with self._lock:
-            return list(self._traces.values())
+        return self._traces.all()
 
     def _cache_size(self) -> int:
         """The number of signatures traced so far (JAX's name)."""
         return len(self._traces)
 
     def clear_cache(self) -> None:
-        """Forget all traces."""
-        self._recent = self._direct = None
-        self._met.clear()
+        """Forget all traces, also those that other jitted forms of the function made."""
         self._traces.clear()
+
+    def forget(self) -> None:
+        self._recent = self._direct = None
 
 
 def jit(

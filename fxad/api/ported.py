@@ -23,7 +23,6 @@ from fxad.trace.convert import to_value
 _ONE = "there is one device, the CPU, and `fxad.vmap` for lanes"
 _LIST = "docs/from-jax.md lists what is missing"
 NOT_HERE = {  # names of `jax`, and what to do without them
-    "clear_caches": "`f.clear_cache()` forgets the traces of a jitted f",
     "default_device": _ONE,
     "experimental": _LIST,
     "export": _LIST,

@@ -142,10 +142,9 @@ ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {
     "jax.experimental.checkify.check": "a failed check raises when the function runs",
-    "jax.clear_caches": "each jitted function keeps its own traces",
     "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",
     "jax.custom_vjp": "has a forward mode: the function's, or its `defjvp`",
-    "jax.jit": "each jit has its own traces; several devices are an error",
+    "jax.jit": "several devices are an error",
     "jax.lax.cond": "under vmap lanes run one by one where a branch holds a loop or an effect",
     "jax.lax.while_loop": "has a reverse mode",
     "jax.make_jaxpr": "equations are those of fxad's ops; those of JAX have its names",

@@ -17,7 +17,6 @@ from fxad.trace.array import Concrete
 __all__ = [
     "__version__",
     "__version_info__",
-    "clear_caches",
     "config",
     "copy_to_host_async",
     "dtype_of",
@@ -50,10 +49,6 @@ def effects_barrier() -> None:
 def copy_to_host_async(x: Any) -> Any:
     """The tree itself: arrays are in the host's memory."""
     return x
-
-
-def clear_caches() -> None:
-    """Nothing: each jitted function keeps its own traces (`f.clear_cache()`)."""
 
 
 def live_arrays(platform: str | None = None) -> list[Any]:

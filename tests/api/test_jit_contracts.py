@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import gc
 import sys
 import types
 import weakref
@@ -120,6 +122,78 @@ def test_no_tracing():
             f(X[:2])
     assert f(X[:2]).shape == (2,)
     assert f._cache_size() == 2
+
+
+def test_traces_belong_to_the_function():
+    traced = []
+
+    def step(x, n=2):
+        traced.append(n)
+        return x * n
+
+    for _ in range(3):
+        assert fxad.jit(step)(X).tolist() == (2 * X).tolist()
+    assert len(traced) == 1 and fxad.jit(step)._cache_size() == 1
+    bound = functools.partial(step, n=3)
+    for _ in range(2):
+        fxad.jit(bound)(X)
+        fxad.jit(step, static_argnames="n")(X, n=4)  # other options, other traces
+        fxad.jit(step, donate_argnums=0)(jnp.asarray(X))
+    assert traced == [2, 3, 4, 2]
+
+
+def test_traces_are_freed_with_their_function():
+    def used():
+        @fxad.custom_vjp
+        def double(x):
+            return 2 * x
+
+        double.defvjp(lambda x: (double(x), None), lambda _, d: (2 * d,))
+
+        def loss(x):
+            return fxad.jit(double)(x).sum()
+
+        compiled = fxad.jit(fxad.grad(loss))
+        for _ in range(3):
+            compiled(X)
+        fxad.jit(loss)(X)
+        return [weakref.ref(f) for f in (loss, double)]
+
+    seen = used()
+    gc.collect()
+    assert [ref() for ref in seen] == [None, None]
+
+
+def test_methods_and_objects_have_traces_of_their_own():
+    class Scale:
+        def __init__(self, by):
+            self.by = by
+
+        def __call__(self, x):
+            return x * self.by
+
+    scale = Scale(2.0)
+    assert fxad.jit(scale)(X).tolist() == (2 * X).tolist()
+    scale.by = 3.0
+    assert fxad.jit(scale)(X).tolist() == (3 * X).tolist()
+
+
+def test_clearing_reaches_every_jit_of_a_function():
+    factor = 2.0
+
+    def scaled(x):
+        return x * factor
+
+    first, second = fxad.jit(scaled), fxad.jit(scaled)
+    for _ in range(3):  # the short way is written at the third call
+        first(X), second(X)
+    factor = 3.0
+    assert second(X).tolist() == (2 * X).tolist()
+    first.clear_cache()
+    assert second(X).tolist() == (3 * X).tolist()
+    factor = 4.0
+    fxad.clear_caches()
+    assert first(X).tolist() == (4 * X).tolist()
 
 
 def test_deleted_arrays():
