@@ -9,9 +9,10 @@ from contracts import Sketch, random
 
 from fxad.backend.llvm.contract import kernel as contract
 from fxad.backend.llvm.contract.gemv import uses_gemv
-from fxad.backend.llvm.contract.gemv_plan import batch_parts
+from fxad.backend.llvm.contract.gemv_plan import batch_parts, chains_of
 from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.native.engine import host_target
+from fxad.core.record import replace
 from fxad.ir.kernel import Cast, Get, Load, Prim, Store, at
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
@@ -63,17 +64,57 @@ def test_few_rows_are_those_of_many(name, turned, target, size, monkeypatch):
         np.testing.assert_array_equal(found, expected[:rows])
 
 
+def few_lanes(chains):
+    """The target whose sums of 16-bit elements wait for each other: so many go in turns."""
+    isa = "generic" if host_target().isa in ("generic", "neon") else "avx2"
+    return host_target(isa).tuned(gemv={"far_bytes": 1 << 16, "chains": chains})
+
+
+@pytest.mark.parametrize(("k", "rows"), [(2048, 1), (1536, 1), (3491, 1), (1571, 2), (390, 1)])
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_sums_in_turns_are_those_of_one(name, k, rows):
+    """Three, two and five blocks of K, and the last one shorter; two rows; one block."""
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    a, b = random(rows, k, dtype=dtype, seed=1), random(101, k, dtype=dtype).T
+    expected, _ = product(a, b, F32, few_lanes(1))
+    for chains in (2, 3):
+        found, taken = product(a, b, F32, few_lanes(chains), range(99))
+        assert taken
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("pitch", "k", "parts", "expected"),
+    [
+        (2048, 2048, 1, 3),
+        (3072, 3072, 1, 2),  # four blocks
+        (768, 768, 1, 1),  # one
+        (8192, 512, 16, 2),
+        (1 << 15, 2048, 16, 1),  # all of them in one set of a cache
+        (2064, 2048, 3, 3),  # where columns are spread over sets
+    ],
+)
+def test_as_many_sums_in_turns_as_a_cache_holds_lines_of(pitch, k, parts, expected):
+    b = np.empty((parts, 64, k), ml_dtypes.bfloat16)
+    sketch = Sketch(np.empty((1, k), b.dtype), (b[0].T, b[0]), np.empty((1, 64), F32))
+    problem = Problem.of(sketch.kernel())
+    problem = replace(problem, b=replace(problem.b, outer=pitch))
+    assert chains_of(problem, 8, parts, few_lanes(3).tuning.gemv) == expected
+
+
 @pytest.mark.parametrize("ahead", [0, 256], ids=["by tiles", "along rows"])
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])
-def test_parts_of_a_long_k_go_by_in_whole_rows(name, ahead, monkeypatch):
+@pytest.mark.parametrize("rows", [1, 3])
+def test_parts_of_a_long_k_go_by_in_whole_rows(rows, name, ahead, monkeypatch):
     """Batch elements that are parts of B's rows: one unit takes all of them, each with its bits."""
     parts, k, columns = 5, 208, 333
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     whole = random(columns, parts, k, dtype=dtype)
-    a, b = random(parts, 3, k, dtype=dtype, seed=1), whole.transpose(1, 2, 0)
+    a, b = random(parts, rows, k, dtype=dtype, seed=1), whole.transpose(1, 2, 0)
     monkeypatch.setattr(contract, "uses_amx", lambda *_: False)
-    target = near(host_target()).tuned(gemv={"far_bytes": 1 << 16, "k_prefetch_bytes": ahead})
-    found = np.full((parts, 3, columns), np.nan, F32)
+    isa = few_lanes(3) if rows == 1 else near(host_target())
+    target = isa.tuned(gemv={"k_prefetch_bytes": ahead})
+    found = np.full((parts, rows, columns), np.nan, F32)
     sketch = Sketch(a, (b, whole), found)
     sketch.run(target=target, cuts=range(99))
     assert batch_parts(Problem.of(sketch.kernel()), 1 << 16) == parts

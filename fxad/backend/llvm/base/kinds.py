@@ -87,8 +87,16 @@ _ZEN4 = DEFAULT.with_(
     gemm={"panels_in_l2": True, "prefetch_partial_sums": False},
     rows={"near_only": True},
 )
-# The same processor where a hypervisor hides its AVX-512.
-_ZEN4_AVX2 = _ZEN4.with_("Zen 4 without AVX-512")
+# Vectors of eight lanes: where sums of 16-bit elements wait for each other (Zen 3, 2026-11-28).
+_EIGHT_LANES = {"chains": 3}
+# The same processor where a hypervisor hides its AVX-512; the chains were not measured on it.
+_ZEN4_AVX2 = _ZEN4.with_("Zen 4 without AVX-512", gemv=_EIGHT_LANES)
+_ZEN3 = DEFAULT.with_(
+    "Zen 3",
+    cpu="znver3",
+    gemv=_EIGHT_LANES,
+    gemm={"panels_in_l2": True, "transposed_in_l2": True},
+)
 # The processor called itself rocketlake; that name's latencies are an Ice Lake server's. What
 # differs from the default was measured on an Emerald Rapids, two cores, 2026-11-24 (docs/log.md):
 # generation is 12 to 15% faster with these prefetches.
@@ -112,7 +120,7 @@ _XEON = DEFAULT.with_(
 def known(kind: Kind) -> Tuning | None:
     """The record that was measured on a kind, if one was."""
     if kind.vendor == "amd" and kind.isa == "avx2":
-        return _ZEN4_AVX2 if (kind.l1, kind.l2) == (32 << 10, 1 << 20) else None
+        return {1 << 20: _ZEN4_AVX2, 1 << 19: _ZEN3}.get(kind.l2) if kind.l1 == 32 << 10 else None
     if kind.isa != "avx512":
         return None
     if kind.vendor == "amd" and "bf16" in kind.extras:
@@ -133,7 +141,8 @@ def safe(kind: Kind) -> Tuning:
         ("other", "avx512"): "icelake-server",
         ("other", "avx2"): "haswell",
     }
-    return DEFAULT.with_("safe choices", cpu=cpus.get((kind.vendor, kind.isa), ""))
+    gemv = _EIGHT_LANES if kind.isa == "avx2" else {}
+    return DEFAULT.with_("safe choices", cpu=cpus.get((kind.vendor, kind.isa), ""), gemv=gemv)
 
 
 def for_cores(tuning: Tuning, cores: int) -> Tuning:
@@ -148,4 +157,4 @@ def for_cores(tuning: Tuning, cores: int) -> Tuning:
 
 def table() -> dict[str, Tuning]:
     """The records of known kinds by name."""
-    return {one.name: one for one in (_ZEN5, _ZEN4, _ZEN4_AVX2, _XEON)}
+    return {one.name: one for one in (_ZEN5, _ZEN4, _ZEN4_AVX2, _ZEN3, _XEON)}

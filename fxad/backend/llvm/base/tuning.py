@@ -20,6 +20,7 @@ from fxad.core.record import replace, valued
 T = TypeVar("T")
 C = TypeVar("C")
 
+ZEN3 = "Zen 3, 2026-11-28"
 ZEN4 = "Zen 4, 2026-11-23"
 ZEN5 = "Zen 5, 2026-11-21 to 23"
 ZEN5_FIRST = "Zen 5, 2026-11-21"
@@ -85,6 +86,10 @@ class Gemv:
     tile_bytes: int = number(24 << 10, 4 << 10, 64 << 10, on=ZEN5)
     tile_part_bytes: int = number(16 << 10, 4 << 10, 64 << 10, on=ZEN5)
     tile_part_lines: int = number(8, 2, 4, on=ZEN5)
+    # Sums of a column, of different blocks of K, that are added up in turns. A multiply-add takes
+    # four cycles, so one chain of vectors of eight lanes reads 8 bytes of float32 a cycle, or 4 of
+    # bf16, at best.
+    chains: int = number(1, 2, 3, on=ZEN3)
     # Bytes of a B that a second-level cache hardly keeps; packing pays for others, but for so few
     # rows hardly: of all B in a batch, such as a cache of keys, which come from afar, and of each;
     # of a B of shorter elements.

@@ -111,11 +111,11 @@ def factor(code: Code, operands: Operands, row: int, k: str, more: int = 0) -> s
     return code.lanes.broadcast(f, code.lanes.element(f, at, code.plan.problem.dtype))
 
 
-def load_pairs(code: Code, at: str) -> str:
+def load_pairs(code: Code, lanes: Lanes, at: str) -> str:
     """A vector of pairs of bfloat16."""
-    wide = f"<{code.lanes.width} x i32>"
+    wide = f"<{lanes.width} x i32>"
     found = code.f.op(f"load {wide}, ptr {at}, align {code.plan.source.itemsize}")
-    return code.f.op(f"bitcast {wide} {found} to {code.lanes.vector}")
+    return code.f.op(f"bitcast {wide} {found} to {lanes.vector}")
 
 
 def half_of(code: Code, pairs: str, which: int) -> str:

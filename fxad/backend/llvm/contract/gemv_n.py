@@ -168,7 +168,7 @@ def _add_line(
         if plan.per_lane == 1:
             parts = [[code.lanes.load(f, p, plan.source, plan.lanes) for p in at]]
         else:
-            pairs = [load_pairs(code, p) for p in at]
+            pairs = [load_pairs(code, code.lanes, p) for p in at]
             parts = [[half_of(code, pair, which) for pair in pairs] for which in (0, 1)]
         for which, values in enumerate(parts):
             _add_products(code, values, sums, factors, number + which)

@@ -17,6 +17,10 @@ from fxad.core.aligned import LINE
 from fxad.core.record import record
 from fxad.ir.orders import k_block
 
+# Where a step of k takes fewer bytes of B than this, sums wait for each other, not for memory.
+CHAIN_BYTES = 32
+WAY_BYTES, WAYS = 1 << 12, 8  # of a first-level cache: places so far apart share a set of so many
+
 
 def uses_gemv(problem: Problem, target: Target) -> bool:
     """Whether a float product has few rows and a large B with neighbours in memory."""
@@ -68,12 +72,15 @@ class ColumnsOfB:
 
     column_bytes: of all of K; tile_bytes: of each column in a tile, which are prefetched in the
     order of memory; k_prefetch_bytes: from a load to what it prefetches in the same column, 0:
-    tile by tile instead.
+    tile by tile instead. chains: sums of each column that are added up in turns. depth: elements
+    of k in a square, or in half of one where there are several chains.
     """
 
     column_bytes: int
     tile_bytes: int
     k_prefetch_bytes: int
+    chains: int
+    depth: int
 
 
 @record
@@ -170,18 +177,41 @@ def _plan_of_columns(problem: Problem, name: str, target: Target) -> GemvPlan:
     # Sixteen columns at once; of more the processor's own prefetchers lose track.
     step, parts = lanes, batch_parts(problem, tuning.far_bytes)
     chunk, chunks = _chunks(problem, tuning, step, parts, tuning.most_units)
-    column_bytes = parts * k * source.itemsize
-    layout = ColumnsOfB(
-        column_bytes=column_bytes,
-        tile_bytes=_tile_bytes(column_bytes, step, tuning),
-        k_prefetch_bytes=min(tuning.k_prefetch_bytes, column_bytes),
-    )
+    column_bytes, chains = parts * k * source.itemsize, 1
+    if problem.packed is None and lanes * source.itemsize < CHAIN_BYTES:
+        chains = chains_of(problem, lanes, parts, tuning)
     pitch, staging = problem.b.outer * source.itemsize, None
     if (operand := problem.packed) and operand.packed:
         staging = Staging.of(operand.packed, problem.dtype, step, k_block(k), target)
         pitch = staging.pitch
+    layout = ColumnsOfB(
+        column_bytes=column_bytes,
+        tile_bytes=_tile_bytes(column_bytes, step, tuning),
+        k_prefetch_bytes=min(tuning.k_prefetch_bytes, column_bytes),
+        chains=chains,
+        depth=lanes * _per_lane(staging.dtype if staging else source) // min(chains, 2),
+    )
     sizes = step, parts, chunk, chunks, pitch
     return GemvPlan(problem, name, tuning, lanes, *sizes, layout, staging)
+
+
+def chains_of(problem: Problem, columns: int, parts: int, tuning: Gemv) -> int:
+    """How many sums of a column to add up in turns: as few sets of the first-level cache as their
+    places share must hold what all columns read of all of them. Even turns are the best ones."""
+    (rows, _, k), size = problem.size, problem.b.buffer.dtype.itemsize
+    block = k_block(k)
+    count, apart = (parts, k * size) if parts > 1 else (-(-k // block), block * size)
+
+    def fits(chains: int) -> bool:
+        pitch = problem.b.outer * size
+        places = [i * pitch + j * apart for i in range(columns) for j in range(chains)]
+        sets = [place % WAY_BYTES // LINE for place in places]
+        return max(map(sets.count, sets)) <= WAYS
+
+    # The sums of several rows of A do not wait for each other either.
+    most = min(-(-tuning.chains // rows), count)
+    fitting = [n for n in range(most, 1, -1) if fits(n)] or [1]
+    return next((n for n in fitting if count % n == 0), fitting[0])
 
 
 def _tile_bytes(column_bytes: int, step: int, tuning: Gemv) -> int:

@@ -1,18 +1,21 @@
 """GEMV by a B whose columns are apart: k lies side by side in memory.
 
 Squares of B, `lanes` columns by as many elements of k, are transposed in registers, so that a lane
-is a column and every sum goes over k in order.
+is a column and every sum goes over k in order. An addition to a sum waits for the one before it, so
+vectors of few lanes leave the processor idle: there several blocks of K, or several parts of a long
+K, go in turns, by half squares of which all fit into registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from fxad.backend.llvm.contract.gemv_code import (
     Code,
     Operands,
     Unit,
-    block_ends,
     call_epilogue,
     each_column_step,
     factor,
@@ -24,100 +27,174 @@ from fxad.backend.llvm.contract.gemv_code import (
     with_packed_a,
 )
 from fxad.backend.llvm.contract.gemv_plan import ColumnsOfB
+from fxad.backend.llvm.contract.lanes import Lanes
 from fxad.backend.llvm.contract.unpack import PackedPart, Staging, emit_unpack
 from fxad.core.aligned import LINE
+from fxad.core.record import record
 
-Adder = Callable[[str, list[str]], list[str]]
+T = TypeVar("T")
+# (a chain, where in k, its sums) -> the sums after it
+Adder = Callable[["Chain", str, list[str]], list[str]]
+
+
+@record
+class Chain:
+    """`length` steps of k from `start` on, which are added up one after the other. here: where the
+    columns lie, at step 0 of the part of K that `operands` are."""
+
+    operands: Operands
+    here: str
+    start: str
+    length: int
 
 
 def multiply_columns(code: Code, layout: ColumnsOfB, unit: Unit, operands: Operands | None) -> None:
     """All products of a unit's columns, and their epilogue. operands: of the only batch element;
     None where there are parts."""
+    f, plan = code.f, code.plan
 
     def all_parts(at: str, count: int) -> None:
         """Whole columns of B, which have all parts of K side by side, though those are elements."""
 
-        def one(part: str, _: list[str]) -> None:
-            found = operands_of(code, unit.element, part)
-            if code.plan.packs_a:
-                found = with_packed_a(code, found)
+        def some(first: str, parts: int) -> None:
+            found = [operands_of(code, unit.element, f.add(first, i)) for i in range(parts)]
+            if plan.packs_a:
+                found = [with_packed_a(code, one) for one in found]
             _some_columns(code, layout, unit, found, at, count)
 
-        code.f.loop(0, code.plan.parts, 1, one, at_least_once=True)
+        whole = plan.parts // layout.chains * layout.chains
+        if whole:
+            f.loop(0, whole, layout.chains, lambda n, _: some(n, layout.chains), at_least_once=True)
+        if left := plan.parts - whole:
+            some(str(whole), left)
 
     def only_part(at: str, count: int) -> None:
         assert operands is not None
-        _some_columns(code, layout, unit, operands, at, count)
+        _some_columns(code, layout, unit, [operands], at, count)
 
     each_column_step(code, unit, all_parts if operands is None else only_part)
 
 
 def _some_columns(
-    code: Code, layout: ColumnsOfB, unit: Unit, operands: Operands, at: str, count: int
+    code: Code, layout: ColumnsOfB, unit: Unit, parts: Sequence[Operands], at: str, count: int
 ) -> None:
+    """Products of `count` columns, and their epilogue. parts: of K, which go in turns; the blocks
+    of K do where there is one."""
     f, plan, lanes = code.f, code.plan, code.lanes
-    (rows, _, k_size), width, vector = plan.problem.size, lanes.width, lanes.vector
-    zeros = [(vector, "zeroinitializer")] * rows
-
-    def whole_steps(
-        low: str, high: str, step: int, body: Adder, sums: list[str]
-    ) -> tuple[str, list[str]]:
-        """Whole steps of k; returns the k where they end, and the sums."""
-        left = f.op(f"urem i64 {f.op(f'sub i64 {high}, {low}')}, {step}")
-        whole, now = f.op(f"sub i64 {high}, {left}"), [(vector, value) for value in sums]
-        return whole, f.loop(low, whole, step, body, now)
-
-    def square(here: str) -> Adder:
-        """As many (pairs of) elements of k as there are lanes."""
-
-        def add(k: str, sums: list[str]) -> list[str]:
-            if not operands.packed:
-                _prefetch_square(code, layout, operands, here, k)
-            found = [_load_along_k(code, _address(code, here, k, i)) for i in range(count)]
-            steps = width * plan.per_lane
-            return _add_transposed(code, operands, k, sums, found, steps, plan.per_lane)
-
-        return add
-
-    def rest(here: str, length: int) -> Adder:
-        """The elements of k that do not fill a square, one in a lane."""
-
-        def add(k: str, sums: list[str]) -> list[str]:
-            places = [_address(code, here, k, i) for i in range(count)]
-            found = [lanes.load(f, p, plan.source, length) for p in places]
-            return _add_transposed(code, operands, k, sums, found, length, 1)
-
-        return add
-
+    (rows, _, k_size), vector, block = plan.problem.size, lanes.vector, plan.sum_block
     column = f.add(unit.first, at)
-    in_memory = f.offset(operands.b, f.mul(column, plan.pitch))
+    places = [f.offset(one.b, f.mul(column, plan.pitch)) for one in parts]
 
-    def block(number: str, totals: list[str]) -> list[str]:
-        low, high = block_ends(code, number)
-        here = in_memory
-        if operands.packed and plan.staging:
-            here = _unpacked(code, operands.packed, plan.staging, column, count, low, high)
-        sums = ["zeroinitializer"] * rows
-        at, sums = whole_steps(low, high, width * plan.per_lane, square(here), sums)
-        if plan.per_lane == 2:
-            at, sums = whole_steps(at, high, width, rest(here, width), sums)
-        if left := k_size % width:
-            now = [(vector, value) for value in sums]
-            sums = f.loop(at, high, width, rest(here, left), now)
-        if plan.sum_blocks == 1:
-            return sums
-        is_first = f.op(f"icmp eq i64 {number}, 0")
-        both = [lanes.add(f, old, new) for old, new in zip(totals, sums, strict=True)]
-        return [
-            f.op(f"select i1 {is_first}, {vector} {new}, {vector} {added}")
-            for new, added in zip(sums, both, strict=True)
+    def blocks(number: str, totals: list[str], lengths: Sequence[int]) -> list[str]:
+        """Add blocks of these lengths that follow each other, from that number on."""
+        low = f.mul(number, block)
+        for one in parts:
+            if one.packed and plan.staging:
+                end = f.add(low, lengths[0])
+                places[:] = [_unpacked(code, one.packed, plan.staging, column, count, low, end)]
+        chains = [
+            Chain(one, here, f.add(low, i * block), length)
+            for one, here in zip(parts, places, strict=True)
+            for i, length in enumerate(lengths)
         ]
+        found = _sums(code, layout, chains, count)
+        if plan.sum_blocks == 1:
+            return [value for sums in found for value in sums]
+        is_first = f.op(f"icmp eq i64 {number}, 0")
+        added: list[str] = []
+        for now, sums in zip(_groups(totals, rows), _groups(found, len(lengths)), strict=True):
+            for i, new in enumerate(sums):
+                more = [lanes.add(f, a, b) for a, b in zip(now, new, strict=True)]
+                now = (
+                    more
+                    if i
+                    else [
+                        f.op(f"select i1 {is_first}, {vector} {a}, {vector} {b}")
+                        for a, b in zip(new, more, strict=True)
+                    ]
+                )
+            added += now
+        return added
 
-    totals = f.loop(0, plan.sum_blocks, 1, block, zeros, at_least_once=True)
-    for i, total in enumerate(totals):
-        place = f.offset(code.totals, f.mul(at, plan.size))
-        lanes.store(f, total, f.offset(place, i * plan.chunk * plan.size), width)
-    call_epilogue(code, unit, operands, at, count)
+    def add(first: int, lengths: Sequence[int], end: int, totals: list[str]) -> list[str]:
+        if end - first == len(lengths):
+            return blocks(str(first), totals, lengths)
+        now = [(vector, value) for value in totals]
+        body = functools.partial(blocks, lengths=lengths)
+        return f.loop(first, end, len(lengths), body, now, at_least_once=True)
+
+    totals = ["zeroinitializer"] * (rows * len(parts))
+    step = layout.chains if len(parts) == 1 else 1
+    whole, left = divmod(k_size, block)
+    if together := whole // step * step:
+        totals = add(0, [block] * step, together, totals)
+    if last := [block] * (whole - together) + [left] * (left > 0):
+        totals = add(together, last, together + len(last), totals)
+    for operands, of_part in zip(parts, _groups(totals, rows), strict=True):
+        for i, total in enumerate(of_part):
+            place = f.offset(code.totals, f.mul(at, plan.size))
+            lanes.store(f, total, f.offset(place, i * plan.chunk * plan.size), lanes.width)
+        call_epilogue(code, unit, operands, at, count)
+
+
+def _sums(code: Code, layout: ColumnsOfB, chains: Sequence[Chain], count: int) -> list[list[str]]:
+    """The sums of `count` columns along every chain; the last may be shorter than the others."""
+    f, plan, lanes = code.f, code.plan, code.lanes
+    rows, width, vector = plan.problem.size[0], lanes.width, lanes.vector
+    sums = [["zeroinitializer"] * rows for _ in chains]
+
+    def square(chain: Chain, k: str, sums: list[str]) -> list[str]:
+        """As many (pairs of) elements of k as there are lanes, or half as many."""
+        if not chain.operands.packed:
+            _prefetch_square(code, layout, chain.operands, chain.here, k)
+        places = [_address(code, chain.here, k, i) for i in range(count)]
+        found = _transposed(code, layout, places)
+        return _add_products(code, chain.operands, k, sums, found, layout.depth, plan.per_lane)
+
+    def elements(number: int) -> Adder:
+        """Elements of k that fill no square, one in a lane."""
+
+        def add(chain: Chain, k: str, sums: list[str]) -> list[str]:
+            places = [_address(code, chain.here, k, i) for i in range(count)]
+            found = [lanes.load(f, place, plan.source, number) for place in places]
+            found = lanes.transpose(f, _filled(found, width))
+            return _add_products(code, chain.operands, k, sums, found, number, 1)
+
+        return add
+
+    def go(who: Sequence[int], done: int, end: int, step: int, body: Adder) -> int:
+        """Whole steps of some chains, from so far on; how far they come."""
+        whole = (end - done) // step * step
+        if not whole:
+            return done
+        first = chains[who[0]].start
+        apart = [f.op(f"sub i64 {chains[j].start}, {first}") for j in who[1:]]
+
+        def add(k: str, values: list[str]) -> list[str]:
+            found: list[str] = []
+            for i, (j, now) in enumerate(zip(who, _groups(values, rows), strict=True)):
+                found += body(chains[j], f.add(k, apart[i - 1]) if i else k, now)
+            return found
+
+        before = [(vector, value) for j in who for value in sums[j]]
+        low, high = f.add(first, done), f.add(first, done + whole)
+        found = f.loop(low, high, step, add, before, at_least_once=True)
+        for j, now in zip(who, _groups(found, rows), strict=True):
+            sums[j] = now
+        return done + whole
+
+    together = go(range(len(chains)), 0, chains[-1].length, layout.depth, square)
+    for j, chain in enumerate(chains):
+        done = go([j], together, chain.length, layout.depth, square)
+        if plan.per_lane == 2 or layout.depth < width:
+            done = go([j], done, chain.length, width, elements(width))
+        if left := chain.length - done:
+            go([j], done, chain.length, left, elements(left))
+    return sums
+
+
+def _groups(values: list[T], size: int) -> list[list[T]]:
+    return [values[i : i + size] for i in range(0, len(values), size)]
 
 
 def _unpacked(
@@ -162,7 +239,7 @@ def _prefetch_square(code: Code, layout: ColumnsOfB, operands: Operands, here: s
     is_last = f.op(f"icmp eq i64 {next}, {layout.column_bytes}")
     next = f.op(f"select i1 {is_last}, i64 {following}, i64 {next}")
     start, done = f.offset(row, next), f.mul(inside, plan.step)
-    square = plan.lanes * plan.per_lane * itemsize * plan.step
+    square = layout.depth * itemsize * plan.step
     for more in range(0, square, LINE):
         place = f.add(done, more)
         column = f.op(f"udiv i64 {place}, {length}")
@@ -176,26 +253,44 @@ def _address(code: Code, here: str, k: str, i: int) -> str:
     return code.f.offset(at, i * code.plan.pitch)
 
 
-def _load_along_k(code: Code, at: str) -> str:
+def _transposed(code: Code, layout: ColumnsOfB, places: Sequence[str]) -> list[str]:
+    """Squares at these places of columns: vectors of (pairs of) elements of k, a column in a lane.
+
+    Of half a square the columns' vectors are half as long, and two of them make one.
+    """
+    f, lanes = code.f, code.lanes
+    length = layout.depth // code.plan.per_lane
+    part = lanes if length == lanes.width else Lanes(lanes.dtype, length)
+    found = [_load_along_k(code, part, place) for place in places]
+    found = _filled(found, lanes.width)
+    if part is not lanes:
+        pairs = zip(found[:length], found[length:], strict=True)
+        found = [lanes.side_by_side(f, low, high) for low, high in pairs]
+    return lanes.transpose(f, found)
+
+
+def _load_along_k(code: Code, lanes: Lanes, at: str) -> str:
     """A vector along k, of pairs of elements where two share a lane."""
     if code.plan.per_lane == 2:
-        return load_pairs(code, at)
-    return code.lanes.load(code.f, at, code.plan.source, code.lanes.width)
+        return load_pairs(code, lanes, at)
+    return lanes.load(code.f, at, code.plan.source, lanes.width)
 
 
-def _add_transposed(
+def _filled(columns: list[str], count: int) -> list[str]:
+    return columns + ["zeroinitializer"] * (count - len(columns))
+
+
+def _add_products(
     code: Code,
     operands: Operands,
     k: str,
     sums: list[str],
-    columns: list[str],
+    transposed: Sequence[str],
     length: int,
     per_lane: int,
 ) -> list[str]:
-    """Add the products of `length` elements of k, so many in a lane of each column's vector."""
+    """Add the products of `length` elements of k, so many in a lane."""
     f, lanes, sums = code.f, code.lanes, list(sums)
-    columns = columns + ["zeroinitializer"] * (lanes.width - len(columns))
-    transposed = lanes.transpose(f, columns)
     for u in range(length):
         value = transposed[u // per_lane]
         if per_lane == 2:

@@ -157,13 +157,20 @@ class Lanes:
             f"shufflevector {self.vector} {a}, {self.vector} {b}, <{self.width} x i32> <{listed}>"
         )
 
+    def side_by_side(self, f: Function, low: str, high: str) -> str:
+        """Two vectors of half as many lanes as one."""
+        half = f"<{self.width // 2} x {self.scalar}>"
+        listed = ", ".join(f"i32 {i}" for i in range(self.width))
+        return f.op(f"shufflevector {half} {low}, {half} {high}, <{self.width} x i32> <{listed}>")
+
     def transpose(self, f: Function, rows: Sequence[str]) -> list[str]:
-        """A square of lanes transposed, by exchanging halves, quarters, ..."""
+        """Squares of lanes transposed, by exchanging neighbours, pairs, ...: a square of as many
+        rows as lanes, or of fewer, which hold several side by side."""
         rows = list(rows)
-        for bit in (1 << i for i in range(self.width.bit_length() - 1)):
+        for bit in (1 << i for i in range(len(rows).bit_length() - 1)):
             low = [i if not i & bit else (i ^ bit) + self.width for i in range(self.width)]
             high = [i | bit if not i & bit else i + self.width for i in range(self.width)]
-            for i in range(self.width):
+            for i in range(len(rows)):
                 if not i & bit:
                     a, b = rows[i], rows[i | bit]
                     rows[i] = self.shuffle(f, a, b, low)
