@@ -9,7 +9,7 @@ from contracts import Sketch, random
 
 from fxad.backend.llvm.contract import kernel as contract
 from fxad.backend.llvm.contract.gemv import uses_gemv
-from fxad.backend.llvm.contract.gemv_plan import batch_parts, chains_of
+from fxad.backend.llvm.contract.gemv_plan import batch_parts, turns_of
 from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.record import replace
@@ -73,7 +73,8 @@ def few_lanes(chains):
 @pytest.mark.parametrize(("k", "rows"), [(2048, 1), (1536, 1), (3491, 1), (1571, 2), (390, 1)])
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_sums_in_turns_are_those_of_one(name, k, rows):
-    """Three, two and five blocks of K, and the last one shorter; two rows; one block."""
+    """Three, two and five blocks of K, and the last one shorter; two rows; one block, of which
+    squares of columns take turns."""
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     a, b = random(rows, k, dtype=dtype, seed=1), random(101, k, dtype=dtype).T
     expected, _ = product(a, b, F32, few_lanes(1))
@@ -84,22 +85,23 @@ def test_sums_in_turns_are_those_of_one(name, k, rows):
 
 
 @pytest.mark.parametrize(
-    ("pitch", "k", "parts", "expected"),
+    ("outer", "k", "parts", "expected"),
     [
-        (2048, 2048, 1, 3),
-        (3072, 3072, 1, 2),  # four blocks
-        (768, 768, 1, 1),  # one
-        (8192, 512, 16, 2),
-        (1 << 15, 2048, 16, 1),  # all of them in one set of a cache
-        (2064, 2048, 3, 3),  # where columns are spread over sets
+        (2048, 2048, 1, (3, 1)),
+        (3072, 3072, 1, (2, 1)),  # four blocks
+        (768, 768, 1, (1, 3)),  # one: columns take turns
+        (2048, 768, 1, (1, 1)),  # which are in one set of a cache
+        (8192, 512, 16, (2, 1)),
+        (1 << 15, 2048, 16, (1, 1)),  # so are parts
+        (2064, 2048, 3, (3, 1)),  # where columns are spread over sets
     ],
 )
-def test_as_many_sums_in_turns_as_a_cache_holds_lines_of(pitch, k, parts, expected):
+def test_as_many_sums_in_turns_as_a_cache_holds_lines_of(outer, k, parts, expected):
     b = np.empty((parts, 64, k), ml_dtypes.bfloat16)
     sketch = Sketch(np.empty((1, k), b.dtype), (b[0].T, b[0]), np.empty((1, 64), F32))
     problem = Problem.of(sketch.kernel())
-    problem = replace(problem, b=replace(problem.b, outer=pitch))
-    assert chains_of(problem, 8, parts, few_lanes(3).tuning.gemv) == expected
+    problem = replace(problem, b=replace(problem.b, outer=outer))
+    assert turns_of(problem, 8, parts, few_lanes(3).tuning.gemv) == expected
 
 
 @pytest.mark.parametrize("ahead", [0, 256], ids=["by tiles", "along rows"])

@@ -72,8 +72,8 @@ class ColumnsOfB:
 
     column_bytes: of all of K; tile_bytes: of each column in a tile, which are prefetched in the
     order of memory; k_prefetch_bytes: from a load to what it prefetches in the same column, 0:
-    tile by tile instead. chains: sums of each column that are added up in turns. depth: elements
-    of k in a square, or in half of one where there are several chains.
+    tile by tile instead. chains: sums of each column that are added up in turns; of one, squares
+    of columns may be. depth: elements of k in a square, or in half of one where there are turns.
     """
 
     column_bytes: int
@@ -175,43 +175,48 @@ def _plan_of_columns(problem: Problem, name: str, target: Target) -> GemvPlan:
     tuning, lanes = target.tuning.gemv, target.lanes(problem.dtype)
     source, k = problem.b.buffer.dtype, problem.size[2]
     # Sixteen columns at once; of more the processor's own prefetchers lose track.
-    step, parts = lanes, batch_parts(problem, tuning.far_bytes)
+    parts = batch_parts(problem, tuning.far_bytes)
+    chains, squares = turns_of(problem, lanes, parts, tuning)
+    step = lanes * squares
     chunk, chunks = _chunks(problem, tuning, step, parts, tuning.most_units)
-    column_bytes, chains = parts * k * source.itemsize, 1
-    if problem.packed is None and lanes * source.itemsize < CHAIN_BYTES:
-        chains = chains_of(problem, lanes, parts, tuning)
+    column_bytes = parts * k * source.itemsize
     pitch, staging = problem.b.outer * source.itemsize, None
     if (operand := problem.packed) and operand.packed:
         staging = Staging.of(operand.packed, problem.dtype, step, k_block(k), target)
         pitch = staging.pitch
     layout = ColumnsOfB(
         column_bytes=column_bytes,
-        tile_bytes=_tile_bytes(column_bytes, step, tuning),
+        tile_bytes=_tile_bytes(column_bytes, lanes, tuning),
         k_prefetch_bytes=min(tuning.k_prefetch_bytes, column_bytes),
         chains=chains,
-        depth=lanes * _per_lane(staging.dtype if staging else source) // min(chains, 2),
+        depth=lanes * _per_lane(staging.dtype if staging else source) // min(chains * squares, 2),
     )
     sizes = step, parts, chunk, chunks, pitch
     return GemvPlan(problem, name, tuning, lanes, *sizes, layout, staging)
 
 
-def chains_of(problem: Problem, columns: int, parts: int, tuning: Gemv) -> int:
-    """How many sums of a column to add up in turns: as few sets of the first-level cache as their
-    places share must hold what all columns read of all of them. Even turns are the best ones."""
+def turns_of(problem: Problem, lanes: int, parts: int, tuning: Gemv) -> tuple[int, int]:
+    """How many sums of a column, and of how many squares of columns, to add up in turns.
+
+    The sums are those of blocks of K or of its parts; of one block squares of columns take turns.
+    One set of the first-level cache must hold what all columns read of it. Even turns are best.
+    """
     (rows, _, k), size = problem.size, problem.b.buffer.dtype.itemsize
-    block = k_block(k)
+    if problem.packed or lanes * size >= CHAIN_BYTES:
+        return 1, 1
+    block, pitch = k_block(k), problem.b.outer * size
     count, apart = (parts, k * size) if parts > 1 else (-(-k // block), block * size)
 
-    def fits(chains: int) -> bool:
-        pitch = problem.b.outer * size
+    def fits(chains: int, columns: int) -> bool:
         places = [i * pitch + j * apart for i in range(columns) for j in range(chains)]
         sets = [place % WAY_BYTES // LINE for place in places]
         return max(map(sets.count, sets)) <= WAYS
 
-    # The sums of several rows of A do not wait for each other either.
-    most = min(-(-tuning.chains // rows), count)
-    fitting = [n for n in range(most, 1, -1) if fits(n)] or [1]
-    return next((n for n in fitting if count % n == 0), fitting[0])
+    most = -(-tuning.chains // rows)  # the sums of several rows of A do not wait for each other
+    if count == 1:
+        return 1, next((n for n in range(most, 1, -1) if fits(1, n * lanes)), 1)
+    fitting = [n for n in range(min(most, count), 1, -1) if fits(n, lanes)] or [1]
+    return next((n for n in fitting if count % n == 0), fitting[0]), 1
 
 
 def _tile_bytes(column_bytes: int, step: int, tuning: Gemv) -> int:

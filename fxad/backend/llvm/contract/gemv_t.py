@@ -28,22 +28,31 @@ from fxad.backend.llvm.contract.gemv_code import (
 )
 from fxad.backend.llvm.contract.gemv_plan import ColumnsOfB
 from fxad.backend.llvm.contract.lanes import Lanes
-from fxad.backend.llvm.contract.unpack import PackedPart, Staging, emit_unpack
+from fxad.backend.llvm.contract.unpack import Staging, emit_unpack
 from fxad.core.aligned import LINE
-from fxad.core.record import record
+from fxad.core.record import record, replace
 
 T = TypeVar("T")
-# (a chain, where in k, its sums) -> the sums after it
-Adder = Callable[["Chain", str, list[str]], list[str]]
+# (a square, where in k, its sums) -> the sums after it
+Adder = Callable[["Square", str, list[str]], list[str]]
+
+
+@record
+class Square:
+    """`count` columns from the unit's column `at` on, no more than lanes, of one part of K. here:
+    where they lie, at step 0 of that part; "" for what is packed."""
+
+    operands: Operands
+    at: str
+    count: int
+    here: str
 
 
 @record
 class Chain:
-    """`length` steps of k from `start` on, which are added up one after the other. here: where the
-    columns lie, at step 0 of the part of K that `operands` are."""
+    """`length` steps of k of a square from `start` on, added up one after the other."""
 
-    operands: Operands
-    here: str
+    square: Square
     start: str
     length: int
 
@@ -82,37 +91,38 @@ def _some_columns(
     of K do where there is one."""
     f, plan, lanes = code.f, code.plan, code.lanes
     (rows, _, k_size), vector, block = plan.problem.size, lanes.vector, plan.sum_block
-    column = f.add(unit.first, at)
-    places = [f.offset(one.b, f.mul(column, plan.pitch)) for one in parts]
+
+    def square(operands: Operands, first: int) -> Square:
+        here = f.add(at, first)
+        start = f.offset(operands.b, f.mul(f.add(unit.first, here), plan.pitch))
+        return Square(operands, here, min(lanes.width, count - first), start)
+
+    squares = [square(one, first) for one in parts for first in range(0, count, lanes.width)]
 
     def blocks(number: str, totals: list[str], lengths: Sequence[int]) -> list[str]:
         """Add blocks of these lengths that follow each other, from that number on."""
-        low = f.mul(number, block)
-        for one in parts:
-            if one.packed and plan.staging:
-                end = f.add(low, lengths[0])
-                places[:] = [_unpacked(code, one.packed, plan.staging, column, count, low, end)]
+        low, these = f.mul(number, block), squares
+        if plan.staging:
+            end = f.add(low, lengths[0])
+            these = [_unpacked(code, plan.staging, unit, one, low, end) for one in squares]
         chains = [
-            Chain(one, here, f.add(low, i * block), length)
-            for one, here in zip(parts, places, strict=True)
+            Chain(one, f.add(low, i * block), length)
+            for one in these
             for i, length in enumerate(lengths)
         ]
-        found = _sums(code, layout, chains, count)
+        found = _sums(code, layout, chains)
         if plan.sum_blocks == 1:
             return [value for sums in found for value in sums]
         is_first = f.op(f"icmp eq i64 {number}, 0")
         added: list[str] = []
         for now, sums in zip(_groups(totals, rows), _groups(found, len(lengths)), strict=True):
             for i, new in enumerate(sums):
-                more = [lanes.add(f, a, b) for a, b in zip(now, new, strict=True)]
-                now = (
-                    more
-                    if i
-                    else [
+                now = [lanes.add(f, a, b) for a, b in zip(now, new, strict=True)]
+                if not i:  # 0 + -0 is not -0
+                    now = [
                         f.op(f"select i1 {is_first}, {vector} {a}, {vector} {b}")
-                        for a, b in zip(new, more, strict=True)
+                        for a, b in zip(new, now, strict=True)
                     ]
-                )
             added += now
         return added
 
@@ -123,42 +133,42 @@ def _some_columns(
         body = functools.partial(blocks, lengths=lengths)
         return f.loop(first, end, len(lengths), body, now, at_least_once=True)
 
-    totals = ["zeroinitializer"] * (rows * len(parts))
+    totals = ["zeroinitializer"] * (rows * len(squares))
     step = layout.chains if len(parts) == 1 else 1
     whole, left = divmod(k_size, block)
     if together := whole // step * step:
         totals = add(0, [block] * step, together, totals)
     if last := [block] * (whole - together) + [left] * (left > 0):
         totals = add(together, last, together + len(last), totals)
-    for operands, of_part in zip(parts, _groups(totals, rows), strict=True):
-        for i, total in enumerate(of_part):
-            place = f.offset(code.totals, f.mul(at, plan.size))
+    for one, of_square in zip(squares, _groups(totals, rows), strict=True):
+        for i, total in enumerate(of_square):
+            place = f.offset(code.totals, f.mul(one.at, plan.size))
             lanes.store(f, total, f.offset(place, i * plan.chunk * plan.size), lanes.width)
-        call_epilogue(code, unit, operands, at, count)
+        call_epilogue(code, unit, one.operands, one.at, one.count)
 
 
-def _sums(code: Code, layout: ColumnsOfB, chains: Sequence[Chain], count: int) -> list[list[str]]:
-    """The sums of `count` columns along every chain; the last may be shorter than the others."""
+def _sums(code: Code, layout: ColumnsOfB, chains: Sequence[Chain]) -> list[list[str]]:
+    """The sums along every chain; the last may be shorter than the others."""
     f, plan, lanes = code.f, code.plan, code.lanes
     rows, width, vector = plan.problem.size[0], lanes.width, lanes.vector
     sums = [["zeroinitializer"] * rows for _ in chains]
 
-    def square(chain: Chain, k: str, sums: list[str]) -> list[str]:
+    def squares(one: Square, k: str, sums: list[str]) -> list[str]:
         """As many (pairs of) elements of k as there are lanes, or half as many."""
-        if not chain.operands.packed:
-            _prefetch_square(code, layout, chain.operands, chain.here, k)
-        places = [_address(code, chain.here, k, i) for i in range(count)]
+        if not plan.staging:
+            _prefetch_square(code, layout, one, k)
+        places = [_address(code, one.here, k, i) for i in range(one.count)]
         found = _transposed(code, layout, places)
-        return _add_products(code, chain.operands, k, sums, found, layout.depth, plan.per_lane)
+        return _add_products(code, one.operands, k, sums, found, layout.depth, plan.per_lane)
 
     def elements(number: int) -> Adder:
         """Elements of k that fill no square, one in a lane."""
 
-        def add(chain: Chain, k: str, sums: list[str]) -> list[str]:
-            places = [_address(code, chain.here, k, i) for i in range(count)]
+        def add(one: Square, k: str, sums: list[str]) -> list[str]:
+            places = [_address(code, one.here, k, i) for i in range(one.count)]
             found = [lanes.load(f, place, plan.source, number) for place in places]
             found = lanes.transpose(f, _filled(found, width))
-            return _add_products(code, chain.operands, k, sums, found, number, 1)
+            return _add_products(code, one.operands, k, sums, found, number, 1)
 
         return add
 
@@ -173,7 +183,7 @@ def _sums(code: Code, layout: ColumnsOfB, chains: Sequence[Chain], count: int) -
         def add(k: str, values: list[str]) -> list[str]:
             found: list[str] = []
             for i, (j, now) in enumerate(zip(who, _groups(values, rows), strict=True)):
-                found += body(chains[j], f.add(k, apart[i - 1]) if i else k, now)
+                found += body(chains[j].square, f.add(k, apart[i - 1]) if i else k, now)
             return found
 
         before = [(vector, value) for j in who for value in sums[j]]
@@ -183,9 +193,9 @@ def _sums(code: Code, layout: ColumnsOfB, chains: Sequence[Chain], count: int) -
             sums[j] = now
         return done + whole
 
-    together = go(range(len(chains)), 0, chains[-1].length, layout.depth, square)
+    together = go(range(len(chains)), 0, chains[-1].length, layout.depth, squares)
     for j, chain in enumerate(chains):
-        done = go([j], together, chain.length, layout.depth, square)
+        done = go([j], together, chain.length, layout.depth, squares)
         if plan.per_lane == 2 or layout.depth < width:
             done = go([j], done, chain.length, width, elements(width))
         if left := chain.length - done:
@@ -198,49 +208,44 @@ def _groups(values: list[T], size: int) -> list[list[T]]:
 
 
 def _unpacked(
-    code: Code,
-    packed: PackedPart,
-    staging: Staging,
-    column: str,
-    count: int,
-    low: str,
-    high: str,
-) -> str:
-    """Unpack columns for steps low ... high of k; where step 0 of the first one would lie."""
-    f, name = code.f, f"{code.plan.name}.unpack"
+    code: Code, staging: Staging, unit: Unit, square: Square, low: str, high: str
+) -> Square:
+    """A square whose steps low ... high of k are unpacked."""
+    f, name, packed = code.f, f"{code.plan.name}.unpack", square.operands.packed
+    assert packed is not None
     if name not in code.helpers:
         code.helpers[name], declarations = emit_unpack(name, staging, code.scope.code.target)
         code.lanes.declarations |= declarations
-    size = str(count), f.op(f"sub i64 {high}, {low}")
+    column = f.add(unit.first, square.at)
+    size = str(square.count), f.op(f"sub i64 {high}, {low}")
     at = packed.unpacked(f, name, staging, (column, low), size, code.staging)
     skipped = f.op(f"sub i64 0, {f.mul(low, staging.dtype.itemsize)}")
-    return f.offset(at, skipped)
+    return replace(square, here=f.offset(at, skipped))
 
 
-def _prefetch_square(code: Code, layout: ColumnsOfB, operands: Operands, here: str, k: str) -> None:
+def _prefetch_square(code: Code, layout: ColumnsOfB, square: Square, k: str) -> None:
     """Prefetch as much as a square has: of the same columns, or of the next tile in the order of
     memory. Some prefetchers follow one stream better than sixteen. After the columns' last tiles
     come the next ones' first."""
     f, plan, length = code.f, code.plan, layout.tile_bytes
-    itemsize = plan.source.itemsize
-    at, row = f.mul(k, itemsize), here
+    itemsize, columns = plan.source.itemsize, plan.lanes
+    at, row = f.mul(k, itemsize), square.here
     if plan.parts > 1:
-        before = f.mul(operands.part, plan.problem.size[2] * itemsize)
+        before = f.mul(square.operands.part, plan.problem.size[2] * itemsize)
         row = f.offset(row, f.op(f"sub i64 0, {before}"))
         at = f.add(at, before)
     following = plan.step * plan.pitch
     if distance := layout.k_prefetch_bytes:
         place = f.offset(row, place_along(f, at, distance, layout.column_bytes, following))
-        for i in range(plan.step):
+        for i in range(columns):
             prefetch(code, place, i * plan.pitch)
         return
     inside = f.op(f"urem i64 {at}, {length}")
     next = f.op(f"add i64 {f.op(f'sub i64 {at}, {inside}')}, {length}")
     is_last = f.op(f"icmp eq i64 {next}, {layout.column_bytes}")
     next = f.op(f"select i1 {is_last}, i64 {following}, i64 {next}")
-    start, done = f.offset(row, next), f.mul(inside, plan.step)
-    square = layout.depth * itemsize * plan.step
-    for more in range(0, square, LINE):
+    start, done = f.offset(row, next), f.mul(inside, columns)
+    for more in range(0, layout.depth * itemsize * columns, LINE):
         place = f.add(done, more)
         column = f.op(f"udiv i64 {place}, {length}")
         skip = f.mul(column, plan.pitch - length)
