@@ -70,14 +70,17 @@ from_key(
 )
 
 special.call(
-    "erf erfc expit gammasgn i0 i0e i1 i1e j0 j1 log_expit log_ndtr log_softmax logsumexp "
-    "ndtr rgamma softmax",
+    "dawsn erf erfc erfcx expit fresnel gammasgn i0 i0e i1 i1e j0 j1 log_expit log_ndtr "
+    "log_softmax logsumexp ndtr rgamma softmax",
     X,
 )
-special.call("digamma entr exp1 expi gamma gammaln psi y0 y1 factorial", POSITIVE)
+special.call("digamma entr exp1 expi gamma gammaln psi sici spence y0 y1 factorial", POSITIVE)
 special.call("erfcinv erfinv logit ndtri", UNIT)
 special.call(
-    "beta betaln gammainc gammaincc kl_div rel_entr xlog1py xlogy poch iv ive", POSITIVE, ABOVE
+    "beta betaln boxcox boxcox1p gammainc gammaincc kl_div owens_t rel_entr xlog1py xlogy poch "
+    "iv ive",
+    POSITIVE,
+    ABOVE,
 )
 special.call("comb", ABOVE + 3, UNIT)
 special.call("betainc betaincc", POSITIVE, ABOVE, UNIT)

@@ -9,6 +9,8 @@ All are made of fxad's own operations: they compile, batch and differentiate lik
 from fxad.scipy.special.bessel import i0, i0e, i1, i1e, j0, j1, y0, y1
 from fxad.scipy.special.bessel_orders import iv, ive, jn, yn
 from fxad.scipy.special.elementary import (
+    boxcox,
+    boxcox1p,
     entr,
     expit,
     kl_div,
@@ -40,6 +42,7 @@ from fxad.scipy.special.gammas import (
     zeta,
 )
 from fxad.scipy.special.incomplete import betainc, betaincc, gammainc, gammaincc
+from fxad.scipy.special.integrals import dawsn, erfcx, fresnel, owens_t, sici, spence
 from fxad.scipy.special.normal import erf, erfc, erfcinv, erfinv, log_ndtr, ndtr, ndtri
 
 __all__ = [
@@ -47,18 +50,23 @@ __all__ = [
     "betainc",
     "betaincc",
     "betaln",
+    "boxcox",
+    "boxcox1p",
     "comb",
+    "dawsn",
     "digamma",
     "entr",
     "erf",
     "erfc",
     "erfcinv",
+    "erfcx",
     "erfinv",
     "exp1",
     "expi",
     "expit",
     "expn",
     "factorial",
+    "fresnel",
     "gamma",
     "gammainc",
     "gammaincc",
@@ -82,12 +90,15 @@ __all__ = [
     "multigammaln",
     "ndtr",
     "ndtri",
+    "owens_t",
     "poch",
     "polygamma",
     "psi",
     "rel_entr",
     "rgamma",
+    "sici",
     "softmax",
+    "spence",
     "wofz",
     "xlog1py",
     "xlogy",
