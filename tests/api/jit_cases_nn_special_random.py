@@ -74,7 +74,9 @@ special.call(
     "log_softmax logsumexp ndtr rgamma softmax",
     X,
 )
-special.call("digamma entr exp1 expi gamma gammaln psi sici spence y0 y1 factorial", POSITIVE)
+special.call(
+    "digamma entr exp1 expi gamma gammaln loggamma psi sici spence y0 y1 factorial", POSITIVE
+)
 special.call("erfcinv erfinv logit ndtri", UNIT)
 special.call(
     "beta betaln boxcox boxcox1p gammainc gammaincc kl_div owens_t rel_entr xlog1py xlogy poch "
@@ -87,6 +89,12 @@ special.call("betainc betaincc", POSITIVE, ABOVE, UNIT)
 special.call("expn jn yn polygamma", 2, POSITIVE)
 special.call("multigammaln", POSITIVE + 2, 2)
 special.call("wofz", Z)
+special.call("loggamma", Z)
+special.call("bessel_jn", POSITIVE, v=3)
+special.use("bernoulli", lambda x: x * fxad.scipy.special.bernoulli(3), POSITIVE)
+special.use(
+    "sph_harm_y", lambda n, t: fxad.scipy.special.sph_harm_y(n, -1, t, t, n_max=5), COUNT, POSITIVE
+)
 special.call("zeta", ABOVE, POSITIVE)
 
 for name in (
