@@ -86,6 +86,8 @@ special.call(
 )
 special.call("comb", ABOVE + 3, UNIT)
 special.call("betainc betaincc", POSITIVE, ABOVE, UNIT)
+special.call("hyp1f1", POSITIVE, ABOVE, X)
+special.call("hyp2f1", POSITIVE, ABOVE, ABOVE, UNIT)
 special.call("expn jn yn polygamma", 2, POSITIVE)
 special.call("multigammaln", POSITIVE + 2, 2)
 special.call("wofz", Z)

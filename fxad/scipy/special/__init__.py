@@ -43,6 +43,7 @@ from fxad.scipy.special.gammas import (
     zeta,
 )
 from fxad.scipy.special.harmonics import sph_harm_y
+from fxad.scipy.special.hypergeometric import hyp1f1, hyp2f1
 from fxad.scipy.special.incomplete import betainc, betaincc, gammainc, gammaincc
 from fxad.scipy.special.integrals import dawsn, erfcx, fresnel, owens_t, sici, spence
 from fxad.scipy.special.loggammas import loggamma
@@ -77,6 +78,8 @@ __all__ = [
     "gammaincc",
     "gammaln",
     "gammasgn",
+    "hyp1f1",
+    "hyp2f1",
     "i0",
     "i0e",
     "i1",
