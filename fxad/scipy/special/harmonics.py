@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core.errors import BadArgument, ConcretizationError
-from fxad.lax import complex as complex_of
+from fxad.ir.program import OPS
 from fxad.lax.loops import fori_loop
 from fxad.numpy import abs, asarray, cos, maximum, minimum, sin, sqrt, where, zeros_like
 from fxad.numpy.core import cast, promoted
@@ -73,4 +73,4 @@ def sph_harm_y(
     value = _legendre(minimum(degree, highest), size, theta, highest)
     odd = size - 2 * (size // 2)
     value = where((order < 0) & (odd == 1), -value, value)
-    return complex_of(value * cos(order * phi), value * sin(order * phi))
+    return OPS["complex"](value * cos(order * phi), value * sin(order * phi))

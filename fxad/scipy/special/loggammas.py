@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fxad.ir.program import OPS
-from fxad.lax import complex as complex_of
 from fxad.numpy import abs, copysign, exp, imag, iscomplexobj, log, real, sin, where
 from fxad.numpy import round as rounded
 from fxad.numpy.core import value_of
@@ -63,7 +62,7 @@ def _right(z: Array) -> Array:
 
 def _log_turn(z: Array, side: Array) -> Array:
     """log(1 - exp(2 pi i side z)), side Im z >= 0; by the sine close to the poles."""
-    rest = complex_of(real(z) - rounded(real(z)), imag(z))
+    rest = OPS["complex"](real(z) - rounded(real(z)), imag(z))
     angle = 1j * math.pi * side * rest
     near = abs(rest) < 0.25
     half = where(near, rest, 0.25)
