@@ -13,7 +13,15 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 
-MODULES = ("fxad", "fxad.lax", "fxad.nn", "fxad.numpy", "fxad.random", "fxad.tree")
+MODULES = (
+    "fxad",
+    "fxad.lax",
+    "fxad.nn",
+    "fxad.numpy",
+    "fxad.random",
+    "fxad.scipy.special",
+    "fxad.tree",
+)
 FINDER = doctest.DocTestFinder(recurse=False)
 
 

@@ -70,20 +70,33 @@ from_key(
 )
 
 special.call(
-    "erf erfc expit gammasgn i0 i0e i1 i1e j0 j1 log_expit log_ndtr log_softmax logsumexp "
-    "ndtr rgamma softmax",
+    "dawsn erf erfc erfcx expit fresnel gammasgn i0 i0e i1 i1e j0 j1 log_expit log_ndtr "
+    "log_softmax logsumexp ndtr rgamma softmax",
     X,
 )
-special.call("digamma entr exp1 expi gamma gammaln psi y0 y1 factorial", POSITIVE)
+special.call(
+    "digamma entr exp1 expi gamma gammaln loggamma psi sici spence y0 y1 factorial", POSITIVE
+)
 special.call("erfcinv erfinv logit ndtri", UNIT)
 special.call(
-    "beta betaln gammainc gammaincc kl_div rel_entr xlog1py xlogy poch iv ive", POSITIVE, ABOVE
+    "beta betaln boxcox boxcox1p gammainc gammaincc kl_div owens_t rel_entr xlog1py xlogy poch "
+    "iv ive",
+    POSITIVE,
+    ABOVE,
 )
 special.call("comb", ABOVE + 3, UNIT)
 special.call("betainc betaincc", POSITIVE, ABOVE, UNIT)
+special.call("hyp1f1", POSITIVE, ABOVE, X)
+special.call("hyp2f1", POSITIVE, ABOVE, ABOVE, UNIT)
 special.call("expn jn yn polygamma", 2, POSITIVE)
 special.call("multigammaln", POSITIVE + 2, 2)
 special.call("wofz", Z)
+special.call("loggamma", Z)
+special.call("bessel_jn", POSITIVE, v=3)
+special.use("bernoulli", lambda x: x * fxad.scipy.special.bernoulli(3), POSITIVE)
+special.use(
+    "sph_harm_y", lambda n, t: fxad.scipy.special.sph_harm_y(n, -1, t, t, n_max=5), COUNT, POSITIVE
+)
 special.call("zeta", ABOVE, POSITIVE)
 
 for name in (

@@ -1,4 +1,4 @@
-"""Bessel functions of other orders: jn, yn of integer order, iv, ive of real order.
+"""Bessel functions of other orders: jn, yn, bessel_jn of integer order, iv, ive of real order.
 
 jn(3, x)        yn(-2, x)       iv(1.5, x)
 
@@ -17,10 +17,24 @@ from typing import Any
 
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.lax.loops import while_loop
-from fxad.numpy import abs, any, exp, log, ones, ones_like, sqrt, where, zeros_like
+from fxad.numpy import (
+    abs,
+    any,
+    concatenate,
+    exp,
+    log,
+    minimum,
+    ones,
+    ones_like,
+    sqrt,
+    stack,
+    where,
+    zeros_like,
+)
+from fxad.numpy.core import cast, promoted
 from fxad.scipy.special.bessel import _j0, _j1, _y0, _y1
 from fxad.scipy.special.support import moved, slope, special
 from fxad.trace.array import Array
@@ -82,6 +96,69 @@ def jn(n: int, x: Any) -> Array:
     order = _order("jn", n)
     kind = {0: _j0, 1: _j1}.get(builtins.abs(order)) or partial(_jn, builtins.abs(order))
     return _signed(order, special(lambda x: kind(x))(x))
+
+
+@partial(custom_jvp, nondiff_argnums=(0,))
+def _all_orders(v: int, x: Array) -> Array:
+    """J_0, ..., J_v on a new axis 0: upward for orders below |x|, by Miller's method above."""
+    size = abs(x)
+    upward = [_j0(size), _j1(size)]
+    big = where(size > 1, size, 1.0)
+    for k in range(1, v):
+        upward.append(2 * k / big * upward[-1] - upward[-2])
+    small = where(size > 1e-3, minimum(size, max(v, 1)), 1.0)
+    tiny = where(size <= 1e-3, size / 2, 0.0)
+    values = upward[: min(v, 1) + 1]
+    for k, down in enumerate(_downward_all(v, small)[2:], 2):
+        lead = tiny**k * math.exp(-math.lgamma(k + 1)) * (1 - tiny * tiny / (k + 1))
+        value = where(size > k, upward[k], where(size <= 1e-3, lead, down))
+        value = where(size == math.inf, 0.0, where(x == x, value, math.nan))
+        values.append(value)
+    return stack([where(x < 0, -w, w) if k % 2 else w for k, w in enumerate(values)])
+
+
+def _downward_all(v: int, x: Array) -> list[Array]:
+    """J_0, ..., J_v of 0 < x <= v, by Miller's method as in _downward."""
+    high = 2 * ((v + 10 + int(5 * math.sqrt(v))) // 2)
+    above, here, total = zeros_like(x), 1e-20 * ones_like(x), zeros_like(x)
+    found: list[Array] = []
+    for k in range(high, 0, -1):
+        above, here = here, 2 * k / x * here - above
+        scale = where(abs(here) > 1e8, 1e-10, 1.0)
+        above, here, total = above * scale, here * scale, total * scale
+        found = [f * scale for f in found]
+        if k - 1 <= v:
+            found.append(here)
+        if k % 2 and k > 1:
+            total = total + 2 * here
+    return [f / (total + here) for f in reversed(found)]
+
+
+@_all_orders.defjvp
+def _all_orders_jvp(v: int, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """J_k' = (J_(k-1) - J_(k+1)) / 2, and J_(-1) = -J_1."""
+    values = _all_orders(v + 1, *primals)
+    below = concatenate([-values[1:2], values[:v]])
+    return values[: v + 1], tangents[0] * 0.5 * (below - values[1:])
+
+
+def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
+    """J_0(z), ..., J_v(z) on a new first axis: shape (v + 1, *z.shape); v = 0, 1, ...
+
+    n_iter: accepted for JAX's sake; as many steps as the order needs are taken. Raises BadArgument
+    for other v.
+
+    >>> bessel_jn(jnp.array([0.5, 20.0]), v=3).shape
+    (4, 2)
+    """
+    order = _order("bessel_jn", v)
+    if order < 0:
+        raise BadArgument(f"bessel_jn: the order v must be 0 or more, got {v!r}")
+    (value,) = promoted("bessel_jn", z, inexact=True, numbers=False)
+    if dt.is_complex(value.dtype):
+        raise TypeMismatch(f"bessel_jn: takes real numbers, got {value.type}")
+    wide = cast(value, dt.float32) if value.dtype.itemsize < 4 else value
+    return cast(_all_orders(order, wide), value.dtype)
 
 
 def yn(n: int, x: Any) -> Array:

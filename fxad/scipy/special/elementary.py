@@ -14,9 +14,9 @@ from fxad.api.custom import custom_jvp
 from fxad.ir.program import OPS
 from fxad.nn.softmax import log_softmax as log_softmax_over
 from fxad.nn.softmax import softmax as softmax_over
-from fxad.numpy import asarray, log, log1p, minimum, where, zeros_like
+from fxad.numpy import abs, asarray, exp, expm1, log, log1p, minimum, where, zeros_like
 from fxad.numpy import logsumexp as logsumexp
-from fxad.scipy.special.support import special
+from fxad.scipy.special.support import moved, polynomial, special
 from fxad.trace.array import Array
 
 
@@ -108,3 +108,57 @@ def rel_entr(p: Any, q: Any) -> Array:
 def kl_div(p: Any, q: Any) -> Array:
     """p log(p / q) - p + q, with the limits of rel_entr."""
     return _divergence(p, q, lambda a, b: a * log(a / b) - a + b, q)
+
+
+# ---------------------------------------------------------------- Box and Cox
+
+
+@custom_jvp
+def _power_of(logarithm: Array, power: Array) -> Array:
+    """(exp(l p) - 1) / p, which tends to l as p tends to 0."""
+    product = logarithm * power
+    tiny = (power == 0) | (abs(product) < 1e-30)
+    return where(tiny, logarithm, expm1(product) / where(tiny, 1.0, power))
+
+
+def _curvature(logarithm: Array, power: Array) -> Array:
+    """The derivative of _power_of in p: l**2 (u exp(u) - exp(u) + 1) / u**2, u = l p; near u = 0 by
+    its power series, as the numerator cancels there."""
+    u = logarithm * power
+    near = abs(u) < 1
+    small, safe = where(near, u, 0.0), where(near, 1.0, power)
+    series = polynomial(small, [(k + 1) / math.factorial(k + 2) for k in range(18)])
+    direct = ((u - 1) * exp(where(near, 0.0, u)) + 1) / (safe * safe)
+    return where(near, logarithm * logarithm * series, direct)
+
+
+def _power_of_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (logarithm, power), (dl, dp) = primals, tangents
+    return _power_of(logarithm, power), moved(
+        (dl, lambda: exp(logarithm * power)), (dp, lambda: _curvature(logarithm, power))
+    )
+
+
+_power_of.defjvp(_power_of_jvp, symbolic_zeros=True)
+
+
+@special
+def boxcox(x: Any, lmbda: Any) -> Array:
+    """(x**lmbda - 1) / lmbda, log(x) at lmbda = 0, where it has its derivative in lmbda too.
+
+    NaN for x < 0. G. E. P. Box and D. R. Cox, "An analysis of transformations", 1964.
+
+    >>> print(boxcox(3.0, 2.0), boxcox(1.0, 0.0))
+    4.0 0.0
+    """
+    return _power_of(log(x), lmbda)
+
+
+@special
+def boxcox1p(x: Any, lmbda: Any) -> Array:
+    """boxcox(1 + x, lmbda), accurate for small x; NaN for x < -1.
+
+    >>> print(f"{float(boxcox1p(1e-10, 2.0)):.5g}")
+    1e-10
+    """
+    return _power_of(log1p(x), lmbda)

@@ -80,7 +80,89 @@ def gamma(t: Real) -> Real:
     return (mp.gamma(2 + f) - 1) / f
 
 
-TABLES = {**bessel(0), **bessel(1), "GAMMA": gamma}
+def faddeeva() -> dict[str, Callable[[Real], Real]]:
+    """The tables of erfcx, Dawson's integral and the Fresnel integrals."""
+
+    def erfcx(t: Real) -> Real:
+        x = 3 * (1 + t) / (1 - t)
+        return (x + mp.mpf(1) / 2) * mp.exp(x * x) * mp.erfc(x)
+
+    def dawson(x: Real) -> Real:
+        return mp.sqrt(mp.pi) / 2 * mp.exp(-x * x) * mp.erfi(x)
+
+    def dawson_near(t: Real) -> Real:
+        x = mp.sqrt(25 * (t + 1) / 2)
+        return (1 + x * x) * dawson(x) / x
+
+    def dawson_far(t: Real) -> Real:
+        x = 5 / mp.sqrt((t + 1) / 2)
+        return 2 * x * dawson(x)
+
+    def near(t: Real) -> Real:  # x from 0 to 1.5
+        return 1.5 * mp.root((t + 1) / 2, 4)
+
+    def waves(t: Real) -> tuple[Real, Real, Real, Real, Real]:  # x from 1.5 to infinity
+        x = 1.5 + 3 * (1 + t) / (1 - t)
+        half, angle = mp.mpf(1) / 2, mp.pi * x * x / 2
+        return x, half - mp.fresnels(x), half - mp.fresnelc(x), mp.cos(angle), mp.sin(angle)
+
+    def f(t: Real) -> Real:
+        x, s, c, cosine, sine = waves(t)
+        return mp.pi * x * (s * cosine - c * sine)
+
+    def g(t: Real) -> Real:
+        x, s, c, cosine, sine = waves(t)
+        return mp.pi**2 * x**3 * (c * cosine + s * sine)
+
+    return {
+        "ERFCX": erfcx,
+        "DAWSON_NEAR": dawson_near,
+        "DAWSON_FAR": dawson_far,
+        "FRESNEL_S": lambda t: mp.fresnels(near(t)) / near(t) ** 3,
+        "FRESNEL_C": lambda t: mp.fresnelc(near(t)) / near(t),
+        "FRESNEL_F": f,
+        "FRESNEL_G": g,
+    }
+
+
+def sine_integral() -> dict[str, Callable[[Real], Real]]:
+    """The tables of the sine and cosine integrals."""
+
+    def near(t: Real) -> Real:  # x from 0 to 4
+        return mp.sqrt(8 * (t + 1))
+
+    def waves(t: Real) -> tuple[Real, Real, Real, Real, Real]:  # x from 4 to infinity
+        x = 4 + 8 * (1 + t) / (1 - t)
+        return x, mp.pi / 2 - mp.si(x), mp.ci(x), mp.cos(x), mp.sin(x)
+
+    def f(t: Real) -> Real:
+        x, s, c, cosine, sine = waves(t)
+        return x * (c * sine + s * cosine)
+
+    def g(t: Real) -> Real:
+        x, s, c, cosine, sine = waves(t)
+        return x * x * (s * sine - c * cosine)
+
+    return {
+        "SINE_NEAR": lambda t: mp.si(near(t)) / near(t),
+        "COSINE_NEAR": lambda t: (mp.euler + mp.log(near(t)) - mp.ci(near(t))) / near(t) ** 2,
+        "SINE_F": f,
+        "SINE_G": g,
+    }
+
+
+def dilogarithm(t: Real) -> Real:
+    return mp.polylog(2, t / 2) / (t / 2) if t else mp.mpf(1)
+
+
+TABLES = {
+    **bessel(0),
+    **bessel(1),
+    "GAMMA": gamma,
+    **faddeeva(),
+    **sine_integral(),
+    "DILOGARITHM": dilogarithm,
+}
 
 
 def main() -> None:

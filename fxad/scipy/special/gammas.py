@@ -7,12 +7,14 @@ polygamma(1, 0.5)               # pi**2 / 2
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 from fxad.api.custom import custom_jvp
 from fxad.core.errors import BadArgument
 from fxad.ir.program import OPS
 from fxad.numpy import (
+    asarray,
     exp,
     floor,
     isinf,
@@ -244,3 +246,39 @@ def _comb(n: Any, k: Any) -> Array:
     inside = (k >= 0) & (k <= n)
     top, chosen = where(inside, n, 1.0), where(inside, k, 0.0)
     return where(inside, exp(-betaln(1 + top - chosen, 1 + chosen)) / (top + 1), 0.0)
+
+
+_FINITE = 258  # B_258 is the last Bernoulli number that float64 holds
+
+
+def _bernoulli_number(n: int, tangents: list[int]) -> float:
+    if n < 2 or n % 2:
+        return {0: 1.0, 1: -0.5}.get(n, 0.0)
+    sign = 1 if n % 4 == 2 else -1
+    if n > _FINITE:
+        return sign * math.inf
+    return float(Fraction(sign * n * tangents[n // 2 - 1], 4**n - 2**n))
+
+
+def _tangent_numbers(count: int) -> list[int]:
+    """1, 2, 16, 272, ...: R. P. Brent and D. Harvey, "Fast computation of Bernoulli, tangent and
+    secant numbers", 2011, algorithm 2."""
+    numbers = [math.factorial(k) for k in range(count)]
+    for k in range(1, count):
+        for j in range(k, count):
+            numbers[j] = (j - k) * numbers[j - 1] + (j - k + 2) * numbers[j]
+    return numbers
+
+
+def bernoulli(n: int) -> Array:
+    """The Bernoulli numbers B_0, ..., B_n, with B_1 = -1/2: n + 1 floats, each rounded once.
+
+    Raises BadArgument unless n is an int, 0 or more.
+
+    >>> bernoulli(1)
+    Array([ 1. , -0.5], dtype=float32)
+    """
+    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 0:
+        raise BadArgument(f"bernoulli: n must be an int, 0 or more, got {n!r}")
+    tangents = _tangent_numbers(min(int(n), _FINITE) // 2)
+    return asarray([_bernoulli_number(k, tangents) for k in range(int(n) + 1)])
