@@ -10,6 +10,7 @@ and are never changed once the code is not 0: the failure that comes first in ti
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.record import record, replace
 from fxad.core.types import INT32, ArrayType, Type
 from fxad.ir.program import OPS, Eqn, Lit, Op, Opaque, Program, Symbol, Var, subprograms
+from fxad.ir.rewrite import literal
 from fxad.ops.base import full, tangent_type, type_of, zeros
 from fxad.ops.programs.captures import staged
 from fxad.ops.programs.check import Site, check
@@ -83,7 +85,7 @@ class Checks:
 
     def run(self, args: AnyValues) -> tuple[AnyValues, AnyValue, list[AnyValue]]:
         """The Program's results, the code and the values of all slots. args: consts first."""
-        none = dict(enumerate(map(zeros, self.types)))
+        none: dict[int, AnyValue] = dict(enumerate(map(zeros, self.types)))
         outs, state = self._eval(self._program, args, State(full(0, INT32), none))
         return outs, state.code, [state.values[slot] for slot in range(len(self.types))]
 
@@ -216,8 +218,8 @@ class Checks:
             return (bind(eqn.op, *args, **eqn.params) if kept else ()), state
         for site in found:
             if site.kind == "div":
-                zero = OPS["eq"](args[1], 0)
-                state = _failing(state, _code(_any(zero), site.first))
+                zero = OPS["eq"](args[1], literal(0, type_of(args[1]).dtype))
+                state = _failing(state, _any(zero), site.first)
         slots = self.inside(eqn)
         if slots is not None:
             outs, state = _RULES[eqn.op.name](self, eqn, args, state, slots)
@@ -226,23 +228,20 @@ class Checks:
         for site in found:
             if site.kind == "nan":
                 results = outs if isinstance(outs, tuple | list) else (outs,)
-                state = _failing(state, _code(_any_nan(results), site.first))
+                state = _failing(state, _any_nan(results), site.first)
         return outs, state
 
     def _checked(self, eqn: Eqn, found: _Found, args: AnyValues, state: State) -> State:
         """The state after a check, of which sites of other kinds do not count."""
         code, values = args[0], args[1:]
         counting = [s.kind in self._kinds for s in eqn.params["sites"].value]
-        number = OPS["add"](code, found.first - 1)
-        failed = OPS["ne"](code, 0)
+        failed: AnyValue = OPS["ne"](code, 0)
         if not all(counting):
-            failed = full(False, ArrayType(dt.bool_, ()))
-            for place, counts in enumerate(counting, 1):
-                if counts:
-                    failed = OPS["or"](failed, OPS["eq"](code, place))
-        number = OPS["mul"](OPS["convert"](failed, dtype=dt.int32), number)
+            those = [OPS["eq"](code, n) for n, counts in enumerate(counting, 1) if counts]
+            failed = functools.reduce(OPS["or"], those)
+        number = found.first if found.count == 1 else OPS["add"](code, found.first - 1)
         kept = [OPS["stop_gradient"](v) for v in values]
-        return _failing(state, number, dict(zip(found.slots, kept, strict=True)))
+        return _failing(state, failed, number, dict(zip(found.slots, kept, strict=True)))
 
 
 def makes_nan(eqn: Eqn) -> bool:
@@ -271,26 +270,21 @@ def _any(flags: AnyValue) -> AnyValue:
 
 def _any_nan(values: AnyValues) -> AnyValue:
     flags = [_any(OPS["ne"](v, v)) for v in values if _may_be_nan(type_of(v))]
-    whole = flags[0]
-    for flag in flags[1:]:
-        whole = OPS["or"](whole, flag)
+    whole: AnyValue = functools.reduce(OPS["or"], flags)
     return whole
 
 
-def _code(failed: AnyValue, number: int) -> AnyValue:
-    """The number where it failed, else 0."""
-    return OPS["mul"](OPS["convert"](failed, dtype=dt.int32), number)
-
-
-def _failing(state: State, code: AnyValue, values: dict[int, AnyValue] | None = None) -> State:
-    """The state after something that failed where `code` is not 0."""
-    first = OPS["and"](OPS["eq"](state.code, 0), OPS["ne"](code, 0))
+def _failing(
+    state: State, failed: AnyValue, number: AnyValue, values: dict[int, AnyValue] | None = None
+) -> State:
+    """The state after the site of this number failed, or did not."""
+    first = OPS["and"](OPS["eq"](state.code, 0), failed)
     held = dict(state.values)
     for slot, value in (values or {}).items():
         shape = type_of(value).shape
         whole = OPS["broadcast"](first, shape=shape, axes=()) if shape else first
         held[slot] = OPS["select"](whole, value, held[slot])
-    return State(OPS["select"](first, code, state.code), held)
+    return State(OPS["select"](first, number, state.code), held)
 
 
 def checks_after(eqn: Eqn) -> Program:
@@ -417,7 +411,8 @@ def _custom_vjp(
     program = checks.with_state(eqn.params["program"], slots)
     types, count = checks.state_types(slots), 1 + len(slots)
     outs = len(program.outputs)
-    fwd, bwd, push = eqn.params["fwd"], eqn.params["bwd"], eqn.params.get("rule")
+    fwd, bwd = eqn.params["fwd"], eqn.params["bwd"]
+    push: Symbol | None = eqn.params.get("rule")
 
     def forward(*values: AnyValue, **flags: Any) -> list[AnyValue]:
         own = {name: flag[count:] for name, flag in flags.items()}
@@ -429,6 +424,7 @@ def _custom_vjp(
         return [*map(zeros, types), *found]
 
     def pushed(*values: AnyValue) -> list[AnyValue]:
+        assert push is not None
         half = len(values) // 2
         found = push.value(*values[count:half], *values[half + count :])
         none = [zeros(tangent_type(t)) for t in types]
