@@ -33,6 +33,7 @@ from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument, CheckFailed, TypeMismatch
 from fxad.core.node_types import register_node
+from fxad.core.record import replace
 from fxad.ir.program import OPS, Opaque
 from fxad.ops.programs.check import Site, lane_to_report
 from fxad.ops.programs.check import check as check_op
@@ -177,16 +178,19 @@ def checkify(
 
         with recording_indices(ErrorCategory.INDEX in kinds):
             program, given = stage(flat, [], name)
-        checks = Checks(
-            program, frozenset(k.value for k in kinds), lambda op: JAX_NAMES.get(op, op)
-        )
         with told_when_too_deep(name):
+            checks = Checks(program, frozenset([kind.value for kind in kinds]), _jax_name)
             outs, code, values = checks.run(given)
-        error = Error(code, values, tuple(checks.sites)) if checks.sites else init_error
+        sites = tuple([replace(site, debug=False) for site in checks.sites])
+        error = Error(code, values, sites) if sites else init_error
         marked = [as_weak(kept(o), w) for o, w in zip(outs, weak, strict=True)]
         return error, tree.unflatten(marked)
 
     return checked
+
+
+def _jax_name(op: str) -> str:
+    return JAX_NAMES.get(op, op)
 
 
 def _as_array(leaf: Any) -> Any:
@@ -213,7 +217,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     arrays = [i for i, leaf in enumerate(leaves) if is_array_like(leaf)]
     fixed = tuple([(i, Opaque(v)) for i, v in enumerate(leaves) if i not in arrays])
     values = [to_value(leaves[i], what) for i in arrays]
-    site = Site("user", msg, location.current(), tree, tuple(range(len(values))), fixed, debug)
+    site = Site("user", msg, location.calling(), tree, tuple(range(len(values))), fixed, debug)
     code = OPS["convert"](OPS["not"](to_value(pred)), dtype=dt.int32)
     check_op(code, *values, sites=Opaque((site,)))
 

@@ -468,6 +468,37 @@ def test_custom_rules_stay_in_force(kind: Any) -> None:
         assert err.get().startswith("at mapped index 1: -2.0")
 
 
+def test_checks_of_a_backward_pass() -> None:
+    @fxad.custom_vjp
+    def falls(x):
+        return x
+
+    def back(_, ct):
+        checkify.check(ct < 0, "grows by {}", ct)
+        return (ct,)
+
+    falls.defvjp(lambda x: (x, None), back)
+    for wrap in (lambda f: f, fxad.jit):
+        with pytest.raises(CheckFailed, match=r"grows by 2.0 .* \(test_checkify.py:\d+\)"):
+            wrap(fxad.grad(lambda x: 2 * falls(x)))(1.0)
+        err, slope = wrap(checkify.checkify(fxad.grad(lambda x: 2 * falls(x))))(1.0)
+        assert plain(err.get()) == "grows by 2.0 (`check` failed)"
+        assert float(slope) == 2.0
+        assert wrap(checkify.checkify(fxad.grad(lambda x: -falls(x))))(1.0)[0].get() is None
+
+
+def test_known_zeros_and_indices() -> None:
+    err, _ = checkify.checkify(lambda x: x / 0.0, errors=checkify.all_checks)(X)
+    assert plain(err.get()) == "division by zero"
+    for number in (5, -4):
+        with pytest.raises(IndexError):
+            checkify.checkify(lambda x, i: x[i], errors=checkify.index_checks)(X, number)
+    err, _ = fxad.jit(checkify.checkify(lambda x, i: x[i], errors=checkify.index_checks))(X, -4)
+    assert plain(err.get()) == THREE.format(-4)
+    chosen = checkify.checkify(lambda x, i: x.at[i].get(mode="fill"), errors=checkify.all_checks)
+    assert chosen(jnp.asarray(X), np.int32(7))[0].get() is None
+
+
 def test_reverse_mode_through_loops_with_checks() -> None:
     def power(x, n):
         def body(carry):
@@ -548,6 +579,9 @@ def test_debug_checks_do_nothing_there() -> None:
     for wrap in (lambda f: f, fxad.jit, fxad.grad, fxad.vmap):
         wrap(f)(np.float32([0]) if wrap is fxad.vmap else 0.0)
     assert "check" not in str(fxad.jit(f).lower(0.0).program)
+    err, _ = checkify.checkify(f)(0.0)
+    with pytest.raises(CheckFailed, match="zero"):
+        fxad.jit(lambda: checkify.check_error(err))()
 
 
 def test_throw() -> None:
