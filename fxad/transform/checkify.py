@@ -18,7 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.record import record, replace
 from fxad.core.types import INT32, ArrayType, Type
 from fxad.ir.program import OPS, Eqn, Lit, Op, Opaque, Program, Symbol, Var, subprograms
-from fxad.ir.rewrite import literal
+from fxad.ir.rewrite import last_uses, literal
 from fxad.ops.base import full, tangent_type, type_of, zeros
 from fxad.ops.programs.captures import staged
 from fxad.ops.programs.check import Site, check
@@ -161,7 +161,7 @@ class Checks:
         known = [slots for slots in groups if slots is not None]
         return tuple(sorted(frozenset().union(*known))) if known else None
 
-    def fail_in(self, program: Program) -> bool:
+    def changes(self, program: Program) -> bool:
         """Whether a program that the Program holds is another with the state."""
         return self._slots[program] is not None
 
@@ -195,6 +195,7 @@ class Checks:
         if self._slots[program] is None:
             return run(program, args), state
         env: Environment[AnyValue] = Environment(program, args)
+        last = last_uses(program)
         before, phase, pair = location.follow(""), location.phase(), location.pair()
         try:
             for eqn in program.eqns:
@@ -203,6 +204,8 @@ class Checks:
                 location.enter_pair(eqn.pair)
                 outs, state = self._step(eqn, [env.read(a) for a in eqn.inputs], state)
                 env.write(eqn.outputs, outs)
+                for var in last.get(eqn, ()):
+                    del env.values[var]
         finally:
             location.restore(before)
             location.enter(phase)
@@ -355,7 +358,7 @@ def _while(
     test, body = params["cond"], checks.with_state(params["body"], slots, params["body_consts"])
     cc, bc, k = cut(args, params["cond_consts"], params["body_consts"])
     count = 1 + len(slots)
-    if not checks.fail_in(test):
+    if not checks.changes(test):
         n = len(cc)
         types = [*test.in_types[:n], *checks.state_types(slots), *test.in_types[n:]]
         test = staged(lambda *v: run(params["cond"], [*v[:n], *v[n + count :]]), types, test.name)
