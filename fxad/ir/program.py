@@ -175,6 +175,7 @@ class Op:
         "joint",
         "jvp",
         "loops",
+        "makes_nan",
         "name",
         "numpy",
         "onto",
@@ -199,6 +200,7 @@ class Op:
     joint: bool | None
     jvp: JvpRule | None
     loops: LoopsRule | None
+    makes_nan: bool | None
     numpy: NumpyRule
     onto: OntoRule | None
     runs: str | None
