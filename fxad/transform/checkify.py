@@ -245,8 +245,9 @@ class Checks:
 def _makes_nan(eqn: Eqn) -> bool:
     """Whether an equation's results may be NaN where its operands are not. Of one that holds
     programs which can be rewritten that is said of what is inside."""
-    makes = bool(eqn.op.makes_nan) and eqn.op.name not in _RULES
-    return makes and any(_may_be_nan(v.type) for v in eqn.outputs)
+    if eqn.op.name in _RULES or not eqn.makes_nan:
+        return False
+    return any(_may_be_nan(v.type) for v in eqn.outputs)
 
 
 def _may_be_nan(type_: Type) -> bool:
