@@ -143,6 +143,7 @@ ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
 DIFFERS: dict[str, str] = {
     "jax.experimental.checkify.check": "compiled outside `checkify` it raises when it runs",
     "jax.experimental.checkify.checkify": "of failures of several kinds the first in time counts",
+    "jax.experimental.checkify.index_checks": "what a `mode=` says of indices is no failure",
     "jax.clear_caches": "each jitted function keeps its own traces",
     "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",
     "jax.custom_vjp": "has a forward mode: the function's, or its `defjvp`",

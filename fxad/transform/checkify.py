@@ -99,7 +99,7 @@ class Checks:
                 self._found[eqn] = found
                 inside.update(*[f.slots for f in found])
                 some = True
-            if eqn.op.name in _RULES:
+            if _rule(eqn) is not None:
                 for _, inner in subprograms(eqn):
                     slots = self._collect(inner)
                     if slots is not None:
@@ -150,7 +150,7 @@ class Checks:
 
     def inside(self, eqn: Eqn) -> tuple[int, ...] | None:
         """The slots of sites in the programs of an equation, or None if these stay as they are."""
-        if eqn.op.name not in _RULES:
+        if _rule(eqn) is None:
             return None
         groups = [self._slots[inner] for _, inner in subprograms(eqn)]
         known = [slots for slots in groups if slots is not None]
@@ -218,9 +218,9 @@ class Checks:
             if site.kind == "div":
                 zero = OPS["eq"](args[1], literal(0, type_of(args[1]).dtype))
                 state = _failing(state, _any(zero), site.first)
-        slots = self.inside(eqn)
-        if slots is not None:
-            outs, state = _RULES[eqn.op.name](self, eqn, args, state, slots)
+        slots, rule = self.inside(eqn), _rule(eqn)
+        if rule is not None and slots is not None:
+            outs, state = rule(self, eqn, args, state, slots)
         else:
             outs = bind(eqn.op, *args, **eqn.params)
         for site in found:
@@ -245,7 +245,7 @@ class Checks:
 def _makes_nan(eqn: Eqn) -> bool:
     """Whether an equation's results may be NaN where its operands are not. Of one that holds
     programs which can be rewritten that is said of what is inside."""
-    if eqn.op.name in _RULES or not eqn.makes_nan:
+    if _rule(eqn) is not None or not eqn.makes_nan:
         return False
     return any(_may_be_nan(v.type) for v in eqn.outputs)
 
@@ -436,10 +436,18 @@ def _custom_vjp(
 _RULES: dict[str, Rule] = {
     "call": _calling(OPS["call"]),
     "checkpoint": _calling(OPS["checkpoint"]),
-    "custom_vmap": _calling(OPS["call"]),  # its rule gives results alone
+    "custom_vmap": _calling(OPS["call"]),
     "cond": _cond,
     "scan": _scan,
     "while": _while,
     "custom_jvp": _custom_jvp,
     "custom_vjp": _custom_vjp,
 }
+
+
+def _rule(eqn: Eqn) -> Rule | None:
+    """How the state goes through the programs of an equation, if it does. The rule of a custom_vmap
+    gives results alone: it stays in force where there are no checks of the user's."""
+    if eqn.op.name == "custom_vmap" and "check" not in eqn.effects:
+        return None
+    return _RULES.get(eqn.op.name)

@@ -12,6 +12,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad import checkify, lax
 from fxad.core.errors import CheckFailed, TypeMismatch
+from fxad.custom_batching import custom_vmap
 from fxad.tree import leaves
 
 # ---------------------------------------------------------------- programs of either library
@@ -466,6 +467,26 @@ def test_custom_rules_stay_in_force(kind: Any) -> None:
         d, err = fxad.vmap(slope)(X)
         assert d.tolist() == [7.0] * 3
         assert err.get().startswith("at mapped index 1: -2.0")
+
+
+@pytest.mark.parametrize("checks", [False, True])
+def test_custom_batching(checks: bool) -> None:
+    """Its rule stays in force, unless there are checks inside, of which it knows nothing."""
+
+    @custom_vmap
+    def f(x):
+        if checks:
+            checkify.check(x > 0, "{} is not positive", x)
+        return jnp.log(x)
+
+    f.def_vmap(lambda size, batched, x: (10 * x, True))
+    err, y = fxad.vmap(checkify.checkify(f, errors=checkify.all_checks))(X)
+    if checks:
+        assert plain(err.get()) == "at mapped index 1: -2.0 is not positive (`check` failed)"
+        np.testing.assert_allclose(y, [0.0, np.nan, np.log(3)], rtol=1e-6)
+    else:
+        assert err.get() is None
+        assert y.tolist() == [10.0, -20.0, 30.0]
 
 
 def test_checks_of_a_backward_pass() -> None:
