@@ -27,6 +27,7 @@ MODULES = (
     "fxad.random",
     "fxad.tree",
     "fxad.debug",
+    "fxad.checkify",
     "fxad.profiler",
     "fxad.image",
     "fxad.scipy.special",

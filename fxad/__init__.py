@@ -61,6 +61,7 @@ _above.jaxprs = _later("fxad.api.jaxpr")
 
 if TYPE_CHECKING:
     from fxad import (
+        checkify,
         custom_batching,
         custom_derivatives,
         debug,
@@ -137,6 +138,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "tune": "fxad.api.tune",
         },
         modules=(
+            "checkify",
             "custom_batching",
             "custom_derivatives",
             "debug",
@@ -168,6 +170,7 @@ __all__ = [
     "bits_depend_on",
     "block_until_ready",
     "check_grads",
+    "checkify",
     "checking_leaks",
     "checkpoint",
     "checkpoint_name",

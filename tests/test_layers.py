@@ -61,6 +61,7 @@ LEVELS = {
     "fxad.custom_derivatives": 9,
     "fxad.show": 9,
     "fxad.debug": 9,
+    "fxad.checkify": 9,
     "fxad.profiler": 9,
     "fxad.dtypes": 9,
     "fxad.sharding": 9,
@@ -330,7 +331,7 @@ def test_fxad_nn_uses_only_the_public_namespace() -> None:
 def test_import_loads_no_compiler() -> None:
     lazy = ("numba", "llvmlite", "rich", "json", "difflib", "statistics", "mmap", "resource")
     lazy += ("fxad.scipy", "fxad.api.sparse", "fxad.debug", "fxad.runtime")  # what few use
-    lazy += ("fxad.profiler",)
+    lazy += ("fxad.profiler", "fxad.checkify")
     lazy += ("fxad.analysis", "fxad.ir.inspection", "fxad.api.stages", "fxad.ir.cost")
     lazy += ("fxad.passes", "fxad.lower", "fxad.plan", "fxad.rematerialization")  # what compiles
     lazy += ("fxad.backend.llvm", "fxad.backend.numba")

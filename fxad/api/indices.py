@@ -19,14 +19,18 @@ import numpy as np
 
 from fxad.api.compiled import watching
 from fxad.core import dtypes as dt
+from fxad.core import pytree
 from fxad.core.errors import NumericsError, at
-from fxad.ir.program import OPS
+from fxad.ir.program import OPS, Opaque
+from fxad.ops.programs.check import Site, check
 from fxad.ops.programs.host import call_host
 from fxad.trace import location
+from fxad.trace.convert import to_value
 
 
 class _State(threading.local):
     on = False
+    recording = False
 
 
 _state = _State()
@@ -50,19 +54,45 @@ def indices() -> Iterator[None]:
         _state.on = before
 
 
+@contextmanager
+def recording_indices(on: bool) -> Iterator[None]:
+    """Inside, if `on`, the checks that `indices` makes are ops of what is traced, which
+    `fxad.checkify` turns into results."""
+    before = _state.recording
+    _state.recording = before or on
+    try:
+        yield
+    finally:
+        _state.recording = before
+
+
+def recorded_indices() -> bool:
+    """Whether what is traced now has such checks."""
+    return _state.recording
+
+
 def checking_indices() -> bool:
-    """Whether this thread is inside `indices`."""
-    return _state.on
+    """Whether somebody wants to know of indices out of range."""
+    return _state.on or _state.recording
 
 
 def check_indices(
-    what: str, index: Any, size: int, axis: int, wrap: bool = True, window: int = 1
+    what: str,
+    index: Any,
+    shape: tuple[int, ...],
+    axis: int,
+    wrap: bool = True,
+    window: int = 1,
 ) -> None:
-    """Raise NumericsError, when the values exist, for those of `index` out of range for an axis.
+    """Raise NumericsError, when the values exist, for those of `index` out of range for an axis of
+    an array of this shape.
 
     wrap: integers below zero count from the end. window: how many elements from there must lie
     inside.
     """
+    size = shape[axis]
+    if _state.recording:
+        _record(index, shape, axis, wrap, window)
     if not _state.on:
         return
     where, low, high = location.current(), -size if wrap else 0, size - window
@@ -82,6 +112,31 @@ def check_indices(
         return ()
 
     call_host(check, "check_indices", [index], (), ("host",))
+
+
+def _record(index: Any, shape: tuple[int, ...], axis: int, wrap: bool, window: int) -> None:
+    """A check of the first index that is out of range, in what is being traced."""
+    size = shape[axis]
+    index = reaching(to_value(index), size)
+    if index.size == 0:
+        return
+    flat = OPS["reshape"](index, shape=(index.size,))
+    outside = OPS["gt"](flat, size - window)
+    if dt.is_signed(index.dtype):
+        outside = OPS["or"](outside, OPS["lt"](flat, -size if wrap else 0))
+        if wrap and window > 1:
+            late = OPS["and"](OPS["lt"](flat, 0), OPS["gt"](flat, -window))
+            outside = OPS["or"](outside, late)
+    place = OPS["argmax"](outside, axis=0, dtype=dt.index_dtype(index.size))
+    first = OPS["gather"](flat, place, axes=(0,))
+    text = (
+        f"out-of-bounds indexing for array of shape {shape}: index {{}} is out of bounds for axis "
+        f"{axis} with size {size}."
+    )
+    _, tree = pytree.flatten(((first,), {}))
+    site = Site("index", text, location.current(), tree, (0,))
+    code = OPS["convert"](OPS["any"](outside, axes=(0,)), dtype=dt.int32)
+    check(code, first, sites=Opaque((site,)))
 
 
 def reaching(index: Any, size: int) -> Any:

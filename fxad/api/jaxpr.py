@@ -60,7 +60,9 @@ JAX_NAMES = {
 }
 
 # Ops with a tuple of results, however many, besides those that hold programs.
-SEVERAL = frozenset("barrier eig eigh host lu qr slogdet sort svd tape_read top_k within".split())
+SEVERAL = frozenset(
+    "barrier check eig eigh host lu qr slogdet sort svd tape_read top_k within".split()
+)
 
 
 class Primitive:

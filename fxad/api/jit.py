@@ -20,6 +20,7 @@ from fxad.api.axes import in_force
 from fxad.api.calling import MISS
 from fxad.api.donation import example, held
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
+from fxad.api.indices import recorded_indices
 from fxad.api.recent import Recent, Trace, kinds_of
 from fxad.api.traces import traces_of
 from fxad.compiler import BACKENDS, recognise
@@ -50,7 +51,7 @@ else:
 def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
     """What a trace is looked up by; `fxad.api.retrace` explains how two differ."""
     types, weak = tuple([v.type for v in leaves]), tuple([v.weak for v in leaves])
-    settings = (*dt.numerics.key, override.active())
+    settings = (*dt.numerics.key, override.active(), recorded_indices())
     return tree, types, weak, statics, kinds_of(statics), settings
 
 

@@ -2,7 +2,7 @@
 
 A signature is what `jit` looks its traces up by: (structure of the arguments, leaves' types, which
 are weak, static arguments, their Python types, (whether x64 is on, the default
-matmul precision, rules of `fxad.override`)).
+matmul precision, rules of `fxad.override`, whether `checkify` checks indices)).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def differences(old: Signature, new: Signature) -> list[str]:
     """What a call of signature `new` has that a trace for `old` does not fit. Empty: it fits."""
     old_tree, old_types, old_weak, old_statics, old_kinds, old_settings = old
     tree, types, weak, statics, kinds, settings = new
-    old_x64, old_terms, *old_promotion, old_rules = old_settings
-    x64, terms, *promotion, rules = settings
+    old_x64, old_terms, *old_promotion, old_rules, old_indices = old_settings
+    x64, terms, *promotion, rules, indices = settings
     found = []
     if old_x64 != x64:
         found.append(f"x64 is {'on' if x64 else 'off'} now")
@@ -66,6 +66,8 @@ def differences(old: Signature, new: Signature) -> list[str]:
         found.append("other rules of promotion are in force")
     if old_rules != rules:
         found.append("other rules of fxad.override are in force")
+    if old_indices != indices:
+        found.append(f"indices are {'' if indices else 'not '}checked for checkify now")
     found += _static_differences(old_statics, statics)
     if not found and old_kinds != kinds:
         found.append(f"static arguments have types {_types(kinds)}, not {_types(old_kinds)}")

@@ -31,7 +31,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.example_libraries.optimizers": ("fxad.as_jax.optimizers",),
     "jax.example_libraries.stax": ("fxad.as_jax.stax",),
     "jax.experimental": ("fxad.debug", "fxad"),
-    "jax.experimental.checkify": ("fxad.as_jax.checkify",),
+    "jax.experimental.checkify": ("fxad.checkify",),
     "jax.experimental.layout": ("fxad.as_jax.layout",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
     "jax.extend": (),
@@ -141,7 +141,9 @@ ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
 
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {
-    "jax.experimental.checkify.check": "a failed check raises when the function runs",
+    "jax.experimental.checkify.check": "compiled outside `checkify` it raises when it runs",
+    "jax.experimental.checkify.checkify": "of failures of several kinds the first in time counts",
+    "jax.experimental.checkify.index_checks": "what a `mode=` says of indices is no failure",
     "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",
     "jax.custom_vjp": "has a forward mode: the function's, or its `defjvp`",
     "jax.jit": "several devices are an error",
@@ -188,7 +190,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.profiler\..*memory.*", "`jit(f).lower(x).memory()` says what a run takes"),
     (r"jax\.profiler.*|jax\.experimental\.profiler.*", "`trace` writes a file; there is no server"),
     (r"jax\.experimental\.sparse.*", "`fxad.sparse_jacobian` has a format of its own"),
-    (r"jax\.experimental\.checkify.*", "errors raise; `fxad.debug` checks NaN and indices"),
     (r"jax\.example_libraries\..*\.(map|zip|safe_map|safe_zip|unzip2)", _HELPER),
     (r"jax\.experimental\.ode\..*", "a part of the solver; `odeint` is here"),
 )

@@ -169,6 +169,11 @@ class NumericsError(FxadError, FloatingPointError):
     FloatingPointError for the first two)."""
 
 
+class CheckFailed(FxadError, ValueError):
+    """A check of the user's did not hold, or `fxad.checkify` found another failure. (JAX's
+    `checkify.JaxRuntimeError`, which is a ValueError.)"""
+
+
 class RetraceError(FxadError, RuntimeError):
     """A jitted function was traced for more signatures than `config.max_traces` allows."""
 

@@ -175,6 +175,7 @@ class Op:
         "joint",
         "jvp",
         "loops",
+        "makes_nan",
         "name",
         "numpy",
         "onto",
@@ -199,6 +200,7 @@ class Op:
     joint: bool | None
     jvp: JvpRule | None
     loops: LoopsRule | None
+    makes_nan: bool | Callable[..., bool] | None
     numpy: NumpyRule
     onto: OntoRule | None
     runs: str | None
@@ -287,6 +289,12 @@ class Eqn:
         if callable(declared):
             return declared(**self.params)
         return declared or _PURE
+
+    @property
+    def makes_nan(self) -> bool:
+        """Whether a result may be NaN though no operand is."""
+        declared = self.op.makes_nan
+        return declared(**self.params) if callable(declared) else bool(declared)
 
     def __repr__(self) -> str:
         return f"<{self.op.name} {self.where}>"

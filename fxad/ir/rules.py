@@ -211,6 +211,7 @@ class Rules(TypedDict, total=False):
     joint: bool
     jvp: JvpRule | Literal["linear"] | None
     loops: LoopsRule | None
+    makes_nan: bool | Callable[..., bool]
     numpy: NumpyRule
     onto: OntoRule | None
     runs: str | None

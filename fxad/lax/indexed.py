@@ -119,7 +119,7 @@ def _places(
             start = _column(indices, starts_of.index(axis))
             last = shape[axis] - sizes[axis]
             if checked:
-                check_indices(name, start, shape[axis], axis, wrap=False, window=sizes[axis])
+                check_indices(name, start, shape, axis, wrap=False, window=sizes[axis])
             if clip:
                 start = OPS["max"](OPS["min"](start, last), 0)
             else:

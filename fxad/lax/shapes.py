@@ -406,7 +406,7 @@ def _starts(
         raise ShapeError(f"{name}: {len(starts)} start indices for {value.type}")
     for axis, (start, window) in enumerate(zip(starts, sizes, strict=False)):
         if flags[axis]:
-            check_indices(name, start, value.shape[axis], axis, window=window)
+            check_indices(name, start, value.shape, axis, window=window)
     each = zip(starts, value.shape, flags, strict=True)
     return [start_index(name, start, size, flag) for start, size, flag in each]
 

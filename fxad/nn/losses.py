@@ -62,7 +62,7 @@ def linear_cross_entropy(
     factors = x.dtype if dtype is None else dt.canonicalize(dtype, explicit=True)
     if checking_indices():
         named = el.where(el.not_equal(targets, ignore), targets, 0)
-        check_indices("linear_cross_entropy", named, table.shape[0], 0, wrap=False)
+        check_indices("linear_cross_entropy", named, table.shape, 0, wrap=False)
     targets = cast(targets, dt.int32)
     params = {"width": 1, "factors": factors}
     if default_terms() is not None and x.dtype == factors == dt.float32:

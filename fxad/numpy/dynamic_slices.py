@@ -93,7 +93,7 @@ class Window:
             )
         if checked and item.size:
             span = (item.size - 1) * item.stride + 1
-            check_indices("indexing", item.start, length, axis, wrap, window=span)
+            check_indices("indexing", item.start, value.shape, axis, wrap, window=span)
         self.value, self.axis, self.item = value, axis, item
         known = item.start if isinstance(item.start, int) else None
         self.known = known + length if known is not None and known < 0 and wrap else known

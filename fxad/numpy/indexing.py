@@ -78,7 +78,7 @@ def planned(type_: ArrayType, index: Any, strict: bool = True, wrap: bool = True
     """The plan of an index. Python integers out of range are an error, or where not `strict`
     index arrays, which then obey the mode of the gather or scatter. Without `wrap`, integers
     below zero are out of range."""
-    strict = strict and semantics.known_indices_are_checked
+    checked, strict = strict, strict and semantics.known_indices_are_checked
     items = _expanded(type_, index if isinstance(index, tuple) else (index,))
     plan = Plan([0] * type_.ndim, list(type_.shape), [1] * type_.ndim, [], {}, (), [])
     layout: list[tuple[str, int]] = []
@@ -98,8 +98,8 @@ def planned(type_: ArrayType, index: Any, strict: bool = True, wrap: bool = True
             layout.append(("drop", axis))
         else:
             position = np.asarray(item, dt.index_dtype(abs(int(item)))) if _is_int(item) else item
-            if strict:
-                check_indices("indexing", position, size, axis, wrap)
+            if checked:
+                check_indices("indexing", position, type_.shape, axis, wrap)
             plan.arrays[axis] = index_array(position, size, wrap)
             places.append(len(layout))
             layout.append(("array", axis))

@@ -70,7 +70,7 @@ def take(
     elif mode == "clip" and index.dtype.kind == "i":
         index = maximum(index, 0)
     elif mode is None:
-        check_indices("take", index, value.shape[at], at)
+        check_indices("take", index, value.shape, at)
     how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
     return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
 
@@ -106,7 +106,7 @@ def take_along_axis(
     if index.ndim != value.ndim:
         raise ShapeError(f"take_along_axis: indices {index.type} need as many axes as {value.type}")
     if mode is None:
-        check_indices("take_along_axis", index, value.shape[at], at)
+        check_indices("take_along_axis", index, value.shape, at)
     value, index = moveaxis(value, at, -1), moveaxis(index, at, -1)
     lead = result_shape("take_along_axis", [value.shape[:-1], index.shape[:-1]])
     value = spread_to(value, (*lead, value.shape[-1]))
@@ -138,7 +138,7 @@ def put_along_axis(
     value, index = value_of(arr), value_of(indices, "put_along_axis")
     at = axis_index(axis, value.ndim, "put_along_axis")
     if mode is None:
-        check_indices("put_along_axis", index, value.shape[at], at)
+        check_indices("put_along_axis", index, value.shape, at)
     update = spread_to(update_for(values, value.dtype), index.shape)
     value, index, update = (moveaxis(v, at, -1) for v in (value, index, update))
     lead = value.ndim - 1

@@ -26,6 +26,9 @@ The rules of an op (`fxad.ir.rules` has their types)
                                     results have none
     loops(types, **params)          loop body, a record of `fxad.ir.loops`
     ulp                             bound of the compiled result's error per dtype kind (f32...)
+    makes_nan                       whether a result may be NaN though no operand is, or how that
+                                    follows from the parameters; where nothing is said, whether
+                                    results are rounded (not `exact`)
     dtypes                          kinds of element types it accepts: "bool int float complex"
     samples(r)                      Samples for the contract tests; r draws arrays
     split(t, record, unknown, args, **params)
@@ -168,6 +171,8 @@ def define(
     op = kind(name, **rules)
     if rules.get("jvp") == "linear":
         op.jvp = _linear_jvp(op)
+    if op.makes_nan is None:
+        op.makes_nan = not op.exact
     if op.dtypes is None:
         op.dtypes = "float complex int bool"
     OPS[name] = op

@@ -33,8 +33,11 @@ _state = _State()
 
 def current() -> str:
     """The location rewrites are working on behalf of, else the nearest frame outside fxad."""
-    if _state.where:
-        return _state.where
+    return _state.where or calling()
+
+
+def calling() -> str:
+    """The nearest frame outside fxad."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

@@ -13,6 +13,7 @@ from fxad.ops.base import Batched, spread
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
+from fxad.transform.checkify import checks_after
 from fxad.transform.context import Environment, cached, transforms
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ def _step(eqn: Eqn, size: int, mask: Mask, args: AnyValues) -> tuple[Any, Sequen
     count = len(eqn.outputs)
     if not any(mask):
         return bind(op, *args, **eqn.params), [False] * count
+    if op.name == "while" and "check" in eqn.effects:
+        # Lanes whose loop has ended run on with the others: checks of theirs do not count, as the
+        # state does not that they would be part of.
+        outs, flags = batch_eval(checks_after(eqn), size, mask, args)
+        return tuple(outs), flags
     if op.batch is None:
         raise TypeMismatch(f"{op.name} has no batching rule{at(eqn.where)}")
     if op.higher:

@@ -14,6 +14,7 @@ MODULES = [
     "custom_derivatives",
     "debug",
     "dtypes",
+    "experimental.checkify",
     "flatten_util",
     "image",
     "lax",
@@ -60,6 +61,7 @@ SIZED = "unique with size= gives as many"
 # Functions that differ otherwise, and why.
 DIFFERENT = {
     "checkpoint": "static arguments are named by number",
+    "experimental.checkify.Error": "its fields are its own",
     "lax.conv_transpose": "padding by name counts a dilated kernel at its full length",
     "lax.polygamma": "one function with scipy.special.polygamma, whose order is called n",
     "no_tracing": "a block in which jitted functions may not be traced; JAX's is a switch",
@@ -85,7 +87,8 @@ DIFFERENT = {
 def modules():
     pytest.importorskip("jax")
     for name in MODULES:
-        ours = importlib.import_module(f"fxad.{name}".rstrip("."))
+        own = name.removeprefix("experimental.")
+        ours = importlib.import_module(f"fxad.{own}".rstrip("."))
         yield name, ours, importlib.import_module(f"jax.{name}".rstrip("."))
 
 

@@ -28,7 +28,7 @@ from contract import (
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
-from fxad.ir.program import OPS, Lit, Op
+from fxad.ir.program import OPS, Eqn, Lit, Op
 from fxad.ir.rewrite import evaluate
 from fxad.ops.base import Sample, Unknown, define
 from fxad.ops.elements.pointwise import Elementwise, unary
@@ -71,6 +71,23 @@ def test_an_op_that_could_not_be_compiled_is_refused_where_it_is_defined() -> No
     with pytest.raises(ValueError, match=r"op 'bodiless' .* neither loops= nor decompose="):
         define("bodiless", type=lambda x: x, numpy=np.sin, doc="x.")
     assert "bodiless" not in OPS
+
+
+@each(dt.float32)
+def test_only_ops_that_say_so_make_nan(name: str, dtype: np.dtype) -> None:
+    """Of infinities and zeros too; `checkify` looks for NaN where one may be made."""
+    op = OPS[name]
+    random = np.random.default_rng(5)
+    for sample in samples(op, dtype):
+        if Eqn(op, (), sample.params, ()).makes_nan:
+            continue
+        args = [concrete(a) for a in sample.args]
+        for i, value in enumerate(args):
+            if value.dtype == dtype:
+                edges = random.choice(np.array([np.inf, -np.inf, 0, -0.0], dtype), value.shape)
+                args[i] = np.where(random.random(value.shape) < 0.5, edges, value)
+        for result in reference(op, args, sample.params):
+            assert result.dtype.kind not in "fc" or not np.isnan(result).any(), sample
 
 
 @each()

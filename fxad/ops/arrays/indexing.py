@@ -300,6 +300,7 @@ scatter: Primitive[Array] = define(
     batch=_scatter_batch,
     loops=_scatter_loops,
     exact=True,
+    makes_nan=lambda *, monoid="set", **params: monoid in ("add", "mul"),
     dtypes=ANY,
     samples=_scatter_samples,
 )

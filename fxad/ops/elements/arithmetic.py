@@ -68,6 +68,7 @@ add = binary(
     jvp=(_same, _same),
     transpose=_add_transpose,
     exact=True,
+    makes_nan=True,
     samples=lambda r: [
         case(r.x(3, 4), r.x(3, 4)),
         case(r.x(5), r.lit(2)),
@@ -84,6 +85,7 @@ sub = binary(
     jvp=(_same, lambda d, x, y, out: neg(d)),
     transpose=_sub_transpose,
     exact=True,
+    makes_nan=True,
 )
 mul = binary(
     "mul",
@@ -125,6 +127,7 @@ rem = binary(
     dtypes="float int",
     jvp=(_same, lambda d, x, y, out: neg(mul(trunc(div(x, y)), d))),
     exact=True,
+    makes_nan=True,
     samples=lambda r: [
         case(r.x(3, 4), r.x(3, 4)),
         case(r.x(5), r.lit(3)),
@@ -167,6 +170,7 @@ abs = unary(
     dtypes=NUMBERS,
     jvp=_abs_jvp,
     ulp={**ROUNDED, "c64": 2, "c128": 2},
+    makes_nan=False,
 )
 sign = unary(
     "sign",
@@ -174,6 +178,7 @@ sign = unary(
     dtypes=NUMBERS,
     jvp=_sign_jvp,
     ulp={**ROUNDED, "c64": 4, "c128": 4},
+    makes_nan=False,
 )
 
 

@@ -161,6 +161,7 @@ dequantize: Primitive[Array] = define(
     loops=lambda types, *, format, columns, dtype: Unpack(format, columns),
     decompose=_decompose,
     exact=True,
+    makes_nan=True,
     dtypes="float",
     samples=_samples,
 )

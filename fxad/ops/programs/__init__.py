@@ -1,6 +1,7 @@
 """Ops that hold Programs, and what they keep apart: branches, loops, custom derivatives, tapes."""
 
 from fxad.ops.programs import (
+    check,
     checkpoint,
     cond,
     control,
@@ -16,6 +17,7 @@ from fxad.ops.programs import (
 )
 
 __all__ = [
+    "check",
     "checkpoint",
     "cond",
     "control",

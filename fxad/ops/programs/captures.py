@@ -35,6 +35,7 @@ captured = define(
     type=lambda *, value: type_of(value.value),
     numpy=lambda *, value: concrete(value.value),
     loops=lambda types, **params: Structured("captured"),
+    makes_nan=False,
     dtypes="",
 )
 

@@ -310,4 +310,5 @@ tape_read = define(
     batch=_read_batch,
     loops=lambda types, **params: Structured("tape_read"),
     dtypes="",
+    makes_nan=False,
 )
