@@ -246,6 +246,7 @@ def jvp(
         zero_tangent(type_of(o)) if d is None else kept(d) for o, d in zip(outs, dual, strict=True)
     ]
     result = flat.result(as_weak_as(outs, flat))
+    dual = [as_weak(d, weak) for d, weak in zip(dual, flat.weak, strict=True)]
     derivative = flat.tree.unflatten(dual[: flat.count])
     return (result[0], derivative, result[1]) if has_aux else (result, derivative)
 

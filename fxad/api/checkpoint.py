@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
-from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.flat import FlatFunction, called_by_python, flatten_args, name_of
 from fxad.core.errors import BadArgument, ConcretizationError
 from fxad.core.sizes import parse_bytes
 from fxad.ir.program import OPS, Program, Symbol
@@ -201,7 +201,8 @@ def keeping(
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not tracing():  # nobody will ask for a derivative of this call
-            return function(*args, **kwargs)
+            call, dynamic = _without_statics(function, args, static)
+            return called_by_python(call, dynamic, kwargs, name_of(function))
         return _recorded(function, args, kwargs, rows, static)
 
     return wrapped
@@ -218,10 +219,10 @@ def _rows(policy: Any, offload: str | None, compress: str | None, budget: int | 
     return (*rows, Budget(parse_bytes(budget, "checkpoint: budget"), ways).row)
 
 
-def _recorded(
-    function: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rows: Rows, static: Set[int]
-) -> Any:
-    """The call as one equation `checkpoint`, or as it is where it looks at values."""
+def _without_statics(
+    function: Callable[..., Any], args: tuple, static: Set[int]
+) -> tuple[Callable[..., Any], tuple]:
+    """The function of its other arguments, and those."""
 
     def call(*values: Any, **named: Any) -> Any:
         merged = list(values)
@@ -229,7 +230,15 @@ def _recorded(
             merged.insert(number, args[number])
         return function(*merged, **named)
 
-    dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+    return call, tuple(a for i, a in enumerate(args) if i not in static)
+
+
+def _recorded(
+    function: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rows: Rows, static: Set[int]
+) -> Any:
+    """The call as one equation `checkpoint`, or as it is where it looks at values."""
+
+    call, dynamic = _without_statics(function, args, static)
     leaves, tree = flatten_args((dynamic, kwargs), name_of(function))
     flat = FlatFunction(call, tree)
     try:

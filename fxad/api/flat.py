@@ -34,6 +34,21 @@ def flatten_args(
     ], tree
 
 
+def called_by_python(
+    function: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    what: str,
+    place: Callable[[KeyPath], str] = describe_path,
+) -> Any:
+    """function(*args, **kwargs), run at once with Arrays where traced code would have them: NumPy's
+    arithmetic would be neither fxad's nor seen by `debug.nans`. Its results are Arrays, too."""
+    leaves, tree = flatten_args((args, kwargs), what, place)
+    args, kwargs = tree.unflatten(leaves)
+    results = function(*args, **kwargs)
+    return pytree.map(lambda v: v if dt.is_float0(v) else to_value(v, what), results)
+
+
 @valued
 class Float0:
     """In a structure: an array of `float0`, which unflattening makes again."""

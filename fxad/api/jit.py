@@ -19,7 +19,7 @@ from fxad.api.arguments import check_function, chosen_arguments
 from fxad.api.axes import in_force
 from fxad.api.calling import MISS
 from fxad.api.donation import example, held
-from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
+from fxad.api.flat import FlatFunction, call_place, called_by_python, flatten_args, name_of
 from fxad.api.indices import recorded_indices
 from fxad.api.recent import Recent, Trace, kinds_of
 from fxad.api.traces import traces_of
@@ -38,7 +38,6 @@ from fxad.ir.stages import Ran, listening
 from fxad.ops.programs.policies import Budget
 from fxad.trace import tracer
 from fxad.trace.array import Array
-from fxad.trace.convert import to_value
 from fxad.trace.tracer import Tracer, stage, staging
 
 if TYPE_CHECKING:
@@ -84,9 +83,10 @@ class Jit(Shared):
             result = self._direct(args, kwargs)
             if result is not MISS:
                 return result
-        if compiled.interpreting():
-            return self._interpreted(*self._take_statics(args, kwargs))
         statics: tuple = ()
+        if compiled.interpreting():
+            args, kwargs, statics = self._take_statics(args, kwargs)
+            return called_by_python(self._with(statics), args, kwargs, self._what, self._place)
         if self._has_statics:
             args, kwargs, statics = self._take_statics(args, kwargs)
         recent = self._recent
@@ -108,14 +108,6 @@ class Jit(Shared):
         for out, weak in zip(outs, trace.weak, strict=True):
             out.weak = weak
         return trace.out_tree.unflatten(outs)
-
-    def _interpreted(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:
-        """The function called by Python, with Arrays where compiled code would have them: NumPy's
-        arithmetic would be neither fxad's nor seen by `debug.nans`."""
-        leaves, tree = flatten_args((args, kwargs), self._what, self._place)
-        args, kwargs = tree.unflatten(leaves)
-        results = self._with(statics)(*args, **kwargs)
-        return pytree.map(lambda v: v if dt.is_float0(v) else to_value(v, self._what), results)
 
     def __reduce__(self) -> str | tuple:
         """By name where that leads here, as with Python's functions, else made again from the

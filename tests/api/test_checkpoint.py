@@ -277,3 +277,16 @@ def test_wrong_options():
         )
     with pytest.raises(BadArgument, match="'host' or 'disk', not 'moon'"):
         policies.offload_dot_with_no_batch_dims("device", "moon")
+
+
+def test_a_call_at_once_is_of_arrays():
+    seen = []
+
+    def f(x, n, y=1.0):
+        seen.append((type(x), n, type(y)))
+        return {"sum": x + 1, "y": y}
+
+    found = fxad.checkpoint(f, static_argnums=1)(np.ones(2, np.float32), "static", y=2.0)
+    assert seen == [(type(jnp.ones(2)), "static", type(jnp.ones(2)))]
+    assert found["sum"].tolist() == [2.0, 2.0] and found["y"].weak_type
+    assert isinstance(fxad.checkpoint(lambda x: x * 2)(1.0), fxad.Array)
