@@ -8,7 +8,7 @@ view.stop()                     # the last state stays; the cursor is back
 train ━━━━━━━╸━━━━━━━━━━━  21%  time left 01:12
 step 430/2000  loss 2.314  █▇▆▅▄▃▃▂▁
 validation loss 2.402, best 2.391  gradient norm 0.83  rate 9.4e-04
-12,345 tok/s  48.0% of peak  memory 412 MiB of 460 MiB predicted
+12,345 tok/s  48.0% of float32 peak  memory 412 MiB of 460 MiB predicted
 
 A narrow terminal shows fewer pairs of a name and a value; none is ever broken over two lines. A
 report only stores what it says: words are made where the terminal is drawn, `PER_SECOND` at most.
@@ -227,7 +227,8 @@ def speed(p: listener.Progress) -> str:
 
 def utilisation(p: listener.Progress) -> tuple[str, ...]:
     """The share of what the machine can do."""
-    return (f"{p.utilisation:.1%} of peak",)
+    short = f"{p.utilisation:.1%} of peak"
+    return (f"{p.utilisation:.1%} of {p.unit} peak", short) if p.unit else (short,)
 
 
 def memory(p: listener.Progress) -> tuple[str, ...]:

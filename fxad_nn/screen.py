@@ -107,9 +107,9 @@ class Screen(Listener):
             self._view.report(progress)
 
     def evaluated(self, step: int, loss: float) -> None:
-        self._print(f"step {step}: validation loss {loss:.4f} (sample)")
         if self._view is not None:
-            self._view.validated(loss)
+            self._view.validated(loss)  # before the line, which has the view drawn anew
+        self._print(f"step {step}: validation loss {loss:.4f} (sample)")
 
     def sampled(self, step: int, samples: list[Sample]) -> None:
         for sample in samples:

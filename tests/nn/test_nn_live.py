@@ -17,12 +17,15 @@ from rich.console import Console
 from short_run import options
 
 import fxad
-from fxad_nn import live, models, notebook, optim, spec
+from fxad import compiler
+from fxad_nn import flops, live, models, notebook, optim, spec
 from fxad_nn.errors import UserError
 from fxad_nn.listener import Listener, Progress
 from fxad_nn.live import View, sparkline
 from fxad_nn.losses import LOSSES, TABLE, empty_history, read_losses, write_table
+from fxad_nn.memory_choice import COMPILER
 from fxad_nn.plot import draw
+from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import resumed_options
 from fxad_nn.samples import SAMPLES, Sample, latest
 from fxad_nn.step import train_step
@@ -417,3 +420,59 @@ def test_listeners_hear_what_a_step_takes(tmp_path, text):
     train(options(tmp_path, text, memory="2GiB"), Hearing())
     assert all(progress.resident > 32 << 20 for progress in heard)
     assert all(progress.predicted < 2 << 30 for progress in heard)
+
+
+@pytest.mark.parametrize("save_in_background", [False, True])
+def test_memory_is_predicted_by_the_plans_that_are_there(
+    tmp_path, text, monkeypatch, save_in_background
+):
+    heard = []
+
+    class Hearing(Listener):
+        def progressed(self, progress):
+            heard.append(progress)
+
+    given = options(tmp_path, text, background_saves=save_in_background)
+    run = train(given, Hearing()).run
+    task, optimizer = run.task, optimizer_of(given)
+    with monkeypatch.context() as patch:
+        for name in ("planned", "executable", "stages"):
+            patch.setattr(compiler, name, lambda *_: pytest.fail("a report plans or compiles"))
+        assert task.needed() > 0
+    step, judged = (
+        low.compile().memory() for low in task.largest(optimizer, run.params, run.state)
+    )
+    beside = [found["predicted_bytes"] - found["argument_bytes"] for found in (step, judged)]
+    assert task.needed() == pytest.approx(max(beside), rel=0.05)
+    trees = fxad.tree.leaves((run.params, run.state)) if save_in_background else []
+    held = heard[0].predicted - beside[0] - sum(leaf.nbytes for leaf in trees) - COMPILER
+    assert 32 << 20 < held < heard[0].resident + (16 << 20)
+    assert heard[-1].predicted >= heard[0].predicted
+
+
+def test_utilisation_is_of_the_unit_that_products_use(tmp_path, text, monkeypatch):
+    heard, asked = [], []
+
+    class Hearing(Listener):
+        def started(self, run, parameters, peak):
+            assert peak == 50e9
+
+        def progressed(self, progress):
+            heard.append(progress.unit)
+
+    class Machine:
+        def unit_for(self, dtype):
+            return {"bfloat16": "AMX", "float32": "float32"}[dtype]
+
+        def peak(self, unit, threads):
+            asked.append(unit)
+            return 40.0 if len(asked) % 3 else 50.0
+
+    monkeypatch.setattr(flops, "native", Machine)
+    monkeypatch.setattr(flops, "_seen", {})
+    for number, dtype in enumerate(("bfloat16", "mixed", None, "float16")):
+        more = {"dtype": dtype, "steps": 2, "out": tmp_path / str(number)}
+        train(options(tmp_path, text, peak=None, **more), Hearing())
+    assert heard == ["AMX", "AMX", "float32", "float32"]
+    assert asked == ["AMX"] * 3 + ["float32"] * 3  # once for each
+    assert live.said(report(unit="AMX"))[4] == "48.0% of AMX peak"
