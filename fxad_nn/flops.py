@@ -7,7 +7,7 @@ utilisation = flops * tokens_per_second / measured_peak()
 from __future__ import annotations
 
 import fxad
-from fxad.compiler import native
+from fxad import machine
 from fxad_nn import decoder, models
 from fxad_nn.precision import products_of
 from fxad_nn.spec import named_leaves
@@ -42,7 +42,7 @@ def unit_of(precision: str | None) -> str:
     """What of the processor computes large products in a precision (`fxad_nn.precision`): their
     factors are float32 unless they are rounded to bfloat16."""
     narrow = products_of(precision) == "bfloat16"
-    return native().unit_for("bfloat16" if narrow else "float32")
+    return machine.unit_for("bfloat16" if narrow else "float32")
 
 
 _seen: dict[tuple[str, int], float] = {}
@@ -57,5 +57,5 @@ def measured_peak(unit: str = "float32", tries: int = 3) -> float:
     """
     key = unit, fxad.get_num_threads()
     if key not in _seen:
-        _seen[key] = 1e9 * max(native().peak(*key) for _ in range(tries))
+        _seen[key] = 1e9 * max(machine.peak(*key) for _ in range(tries))
     return _seen[key]

@@ -468,7 +468,7 @@ def test_utilisation_is_of_the_unit_that_products_use(tmp_path, text, monkeypatc
             asked.append(unit)
             return 40.0 if len(asked) % 3 else 50.0
 
-    monkeypatch.setattr(flops, "native", Machine)
+    monkeypatch.setattr(flops, "machine", Machine())
     monkeypatch.setattr(flops, "_seen", {})
     for number, dtype in enumerate(("bfloat16", "mixed", None, "float16")):
         more = {"dtype": dtype, "steps": 2, "out": tmp_path / str(number)}
