@@ -6,12 +6,10 @@ utilisation = flops * tokens_per_second / measured_peak()
 
 from __future__ import annotations
 
-import time
-
-import numpy as np
-
-from fxad.core.system import allowed_cpus
+import fxad
+from fxad import machine
 from fxad_nn import decoder, models
+from fxad_nn.precision import products_of
 from fxad_nn.spec import named_leaves
 
 
@@ -40,24 +38,24 @@ def training_flops_per_token(config: models.Config, context: int) -> int:
     return 6 * product_params(config) + attention
 
 
-def measured_peak(seconds: float = 0.3) -> float:
-    """Floating-point operations per second of NumPy's float32 matrix product on all cores.
+def unit_of(precision: str | None) -> str:
+    """What of the processor computes large products in a precision (`fxad_nn.precision`): their
+    factors are float32 unless they are rounded to bfloat16."""
+    narrow = products_of(precision) == "bfloat16"
+    return machine.unit_for("bfloat16" if narrow else "float32")
 
-    The best of many short ones, so that a busy machine still shows what it can do: large products
-    on all threads, and small ones, which run on one thread and so wait for no other, times cores.
+
+_seen: dict[tuple[str, int], float] = {}
+
+
+def measured_peak(unit: str = "float32", tries: int = 3) -> float:
+    """Floating-point operations per second of a unit of the processor, on all threads that fxad
+    uses: multiply-adds on registers alone.
+
+    The best of a few short runs, which take a tenth of a second together, and measured once for
+    each number of threads: a busy machine shows less than it can do.
     """
-    cores = len(allowed_cpus())
-    return max(_product_rate(512, seconds / 2), cores * _product_rate(64, seconds / 2))
-
-
-def _product_rate(n: int, seconds: float) -> float:
-    """The best rate of square products of size n within so many seconds."""
-    a = np.ones((n, n), np.float32)
-    out = np.empty_like(a)
-    best = 0.0
-    stop = time.perf_counter() + seconds
-    while time.perf_counter() < stop:
-        start = time.perf_counter()
-        np.matmul(a, a, out=out)
-        best = max(best, 2 * n**3 / (time.perf_counter() - start))
-    return best
+    key = unit, fxad.get_num_threads()
+    if key not in _seen:
+        _seen[key] = 1e9 * max(machine.peak(*key) for _ in range(tries))
+    return _seen[key]

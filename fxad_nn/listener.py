@@ -22,8 +22,10 @@ class Progress:
     """A report every few steps.
 
     loss and gradient_norm (before clipping; NaN where no gradient was finite) are means over the
-    steps since the last report. utilisation: model FLOPs over the machine's peak. resident: bytes
-    of memory that the process holds; predicted: what `--memory` predicted of them, or None.
+    steps since the last report. utilisation: model FLOPs over the machine's peak, which is that of
+    `unit` ("float32", "AMX"), or of no known one where `--peak` was given. resident: bytes of
+    memory that the process holds; predicted: what the plans of the run's programs say of them, or
+    what `--memory` did; None where neither is known.
     """
 
     step: int
@@ -34,6 +36,7 @@ class Progress:
     gradient_norm: float = math.nan
     resident: int = 0
     predicted: int | None = None
+    unit: str = ""
 
 
 class Listener:

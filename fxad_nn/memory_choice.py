@@ -104,8 +104,18 @@ def predicted(options: RunOptions, task: Task, params: Any, state: Any) -> Predi
     """What a run with these options takes, by the plans of its programs."""
     programs = task.largest(optimizer_of(options), params, state)
     added = max(low.planned_bytes(arguments=False) for low in programs)
-    copied = _bytes(params) + _bytes(state) if options.background_saves else 0
-    return Prediction(resident_now(), added, copied)
+    return Prediction(resident_now(), added, copies(options, params, state))
+
+
+def copies(options: RunOptions, params: Any, state: Any) -> int:
+    """Bytes of the copy that a checkpoint in the background is written from."""
+    return _bytes(params) + _bytes(state) if options.background_saves else 0
+
+
+def needed(*functions: Any) -> int:
+    """Bytes that jitted functions need at most beside their arguments, by the plans of those of
+    their programs that have run: nothing is traced or planned for it."""
+    return max((trace.needed_bytes for f in functions for trace in f.traces()), default=0)
 
 
 def _candidates(options: Options) -> Iterator[Options]:

@@ -49,8 +49,7 @@ class Curve(Listener):
         self._handle = self._display(self, display_id=True)
 
     def progressed(self, progress: Progress) -> None:
-        learned, taken = said(progress)
-        self._title = "  ".join([f"step {progress.step}/{self._steps}", *learned, *taken])
+        self._title = "  ".join([f"step {progress.step}/{self._steps}", *said(progress)])
         self._train.append((progress.step, progress.loss))
         self._draw(at_once=progress.step >= self._steps)
 

@@ -19,6 +19,7 @@ from fxad_nn.data_mixture import mixed_batch
 from fxad_nn.evaluate import Evaluator
 from fxad_nn.flops import training_flops_per_token
 from fxad_nn.loss import IGNORE
+from fxad_nn.memory_choice import needed
 from fxad_nn.optim import Optimizer
 from fxad_nn.recipe import TrainOptions
 from fxad_nn.samples import MOST, Prompt, Sample, continued
@@ -38,6 +39,7 @@ class Pretraining:
         self._options, self._config, self.data = options, config, data
         self._context = options.context or config.context
         self._evaluate = Evaluator(config)
+        self._compiled: list[Any] = []
 
     @property
     def source(self) -> str:
@@ -105,7 +107,9 @@ class Pretraining:
         o = self._options
         config = replace(self._config, recompute=o.recompute, offload=o.offload)
         how = o.clip, self.parts[0], o.dtype, o.penalties
-        return train_step(config, optimizer, *how, with_norm=True)
+        step = train_step(config, optimizer, *how, with_norm=True)
+        self._compiled.append(step)
+        return step
 
     def changed(self, options: TrainOptions) -> Pretraining:
         return Pretraining(options, self._config, self.data)
@@ -118,6 +122,9 @@ class Pretraining:
             step.lower(params, state, tokens, tokens),
             self._evaluate.sums.lower(params, seen, seen),
         ]
+
+    def needed(self) -> int:
+        return needed(*self._compiled, self._evaluate.sums)
 
     def samples(self, params: Any) -> list[Sample]:
         """Of texts from the validation split, evenly spaced, each with how it goes on."""

@@ -98,7 +98,8 @@ class Screen(Listener):
             self._print(line)
         self._print(f"trained: {parameters:,} parameters")
         self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")
-        self._view = View(self._console, run.options.steps, run.step)
+        validation = run.history["val"]
+        self._view = View(self._console, run.options.steps, run.step, validation)
         self._view.start()
 
     def progressed(self, progress: Progress) -> None:
@@ -106,6 +107,8 @@ class Screen(Listener):
             self._view.report(progress)
 
     def evaluated(self, step: int, loss: float) -> None:
+        if self._view is not None:
+            self._view.validated(loss)  # before the line, which has the view drawn anew
         self._print(f"step {step}: validation loss {loss:.4f} (sample)")
 
     def sampled(self, step: int, samples: list[Sample]) -> None:

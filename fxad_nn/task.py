@@ -62,6 +62,10 @@ class Task(Protocol):
         """A step and a part of a validation, of the largest arrays that a run has: what its memory
         follows from, each as `jit(f).lower(...)` gives it."""
 
+    def needed(self) -> int:
+        """Bytes that steps and validations need at most beside their arguments, by the plans of
+        those that have run so far."""
+
     def samples(self, params: Any) -> list[Sample]:
         """How the parameters continue a few prompts; always the same ones."""
 

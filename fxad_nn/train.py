@@ -19,9 +19,10 @@ import fxad
 from fxad.core.system import resident_now
 from fxad_nn.directory import reserved
 from fxad_nn.errors import TrainingError
-from fxad_nn.flops import measured_peak
+from fxad_nn.flops import measured_peak, unit_of
 from fxad_nn.keep import Keeper
 from fxad_nn.listener import Listener, Progress
+from fxad_nn.memory_choice import Prediction, copies
 from fxad_nn.optim import Schedule, schedule
 from fxad_nn.recipe import TrainOptions, optimizer_of
 from fxad_nn.run import Run, begin, not_finite, resume
@@ -83,8 +84,9 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
     o = run.options
     rate = schedule(o.schedule, o.learning_rate, o.final_rate, o.warmup, o.steps)
     step = run.task.compiled(optimizer_of(o))
-    peak = o.peak * 1e9 if o.peak else measured_peak()
-    meter = Meter(run, rate, peak)
+    unit = "" if o.peak else unit_of(o.dtype)
+    peak = o.peak * 1e9 if o.peak else measured_peak(unit)
+    meter = Meter(run, rate, peak, unit)
     listener.started(run, count_params(run.params), peak)
 
     def report() -> None:
@@ -145,8 +147,10 @@ def _step(run: Run, step: Step) -> tuple[tuple[Any, Any], int]:
 class Meter:
     """Collects losses between two reports and times the steps alone."""
 
-    def __init__(self, run: Run, rate: Schedule, peak: float) -> None:
-        self._run, self._rate, self._peak = run, rate, peak
+    def __init__(self, run: Run, rate: Schedule, peak: float, unit: str = "") -> None:
+        self._run, self._rate, self._peak, self._unit = run, rate, peak, unit
+        self._held = resident_now()
+        self._copies = copies(run.options, run.params, run.state)
         self._flops = run.task.flops_per_token
         self._losses: list[Any] = []
         self._norms: list[Any] = []
@@ -194,8 +198,17 @@ class Meter:
             speed * self._flops / self._peak,
             gradient_norm=sum(norms) / len(norms) if norms else math.nan,
             resident=resident_now(),
-            predicted=self._run.predicted,
+            predicted=self._predicted(),
+            unit=self._unit,
         )
+
+    def _predicted(self) -> int | None:
+        """What `--memory` predicted, or else what the plans of the programs that ran say: a few
+        additions, since those plans are there already."""
+        if self._run.predicted is not None:
+            return self._run.predicted
+        needed = self._run.task.needed()
+        return Prediction(self._held, needed, self._copies).total if needed else None
 
     def _diverged(self, losses: list[float]) -> str:
         """Which loss was no number, and what it left."""

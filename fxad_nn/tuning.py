@@ -23,6 +23,7 @@ from fxad_nn.chat_examples import Counts, Example, Pair
 from fxad_nn.epochs import Epochs
 from fxad_nn.finetune_recipe import FinetuneOptions
 from fxad_nn.flops import training_flops_per_token
+from fxad_nn.memory_choice import needed
 from fxad_nn.objective import Answers, Objective, Preferences
 from fxad_nn.optim import Optimizer
 from fxad_nn.packing import pack, packed, widths
@@ -90,6 +91,7 @@ class Tuning:
         self.parts = self._parts()
         self._epochs = Epochs(list(map(_length, self._train)), per_step, o.seed)
         self._sums = _sums(judged)
+        self._compiled: list[Any] = []
 
     def _parts(self) -> tuple[int, int]:
         """Micro-batches of a step and the rows of each. Those of packed rows, whose number follows
@@ -205,6 +207,7 @@ class Tuning:
 
     def compiled(self, optimizer: Optimizer) -> Step:
         step = self._step(optimizer)
+        self._compiled.append(step)
 
         def with_frozen(trained: Any, state: Any, *batch: Any) -> tuple[Any, Any, Any]:
             return step(trained, state, self.frozen, self._reference, *batch)
@@ -237,6 +240,9 @@ class Tuning:
             self._step(optimizer).lower(params, state, *held, *step, number),
             self._sums.lower(params, *held, judged),
         ]
+
+    def needed(self) -> int:
+        return needed(*self._compiled, self._sums)
 
     def samples(self, params: Any) -> list[Sample]:
         whole, o = fxad.tree.combine(params, self.frozen), self._options

@@ -64,6 +64,7 @@ LEVELS = {
     "fxad.checkify": 9,
     "fxad.profiler": 9,
     "fxad.dtypes": 9,
+    "fxad.machine": 9,
     "fxad.sharding": 9,
     "fxad": 10,
     "fxad.as_jax": 10.5,

@@ -163,11 +163,11 @@ def run_on(target: str, program: Program, args: Sequence[Any]) -> list[Concrete]
 class Ready:
     """A program looked up once, so that further calls go straight to its code."""
 
-    __slots__ = ("_fusion", "direct", "run")
+    __slots__ = ("_fusion", "direct", "executable", "run")
 
     def __init__(self, program: Program, donate: frozenset[int] = frozenset()) -> None:
         self._fusion = _options["fusion"]
-        made = _checked(program, donate)
+        self.executable = made = _checked(program, donate)
         self.run: Callable[[list[Any]], list[Any]] = made.run
         self.direct = made.direct  # see Executable.direct
 

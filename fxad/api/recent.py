@@ -60,6 +60,12 @@ class Trace:
         self.types = array_types(program.out_types)
         self.ready: compiled.Ready | None = None
 
+    @property
+    def needed_bytes(self) -> int:
+        """What a run needs beside its arguments, by the plan that was compiled; 0 before the first
+        run. Nothing is planned for it."""
+        return 0 if self.ready is None else self.ready.executable.peak_bytes
+
     def run(self, operands: list[Any]) -> list[Concrete]:
         """Results for concrete operands. Raises DonatedError for one that was given away."""
         try:

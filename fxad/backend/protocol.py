@@ -96,6 +96,10 @@ class NativeExecutable(Executable, Protocol):
         """Of all threads together."""
 
     @property
+    def peak_bytes(self) -> int:
+        """What a run needs beside its arguments: results, arena and scratch of every thread."""
+
+    @property
     def tape_bytes(self) -> int:
         """The most that the tapes of one run have taken so far."""
 
@@ -165,6 +169,9 @@ class Native(Backend[NativeExecutable], Protocol):
 
     def unit_of(self, kernel: Kernel) -> str:
         """What of the processor computes a kernel."""
+
+    def unit_for(self, dtype: str) -> str:
+        """What of the processor computes large products of such factors."""
 
     def peak(self, unit: str, threads: int) -> float:
         """GFLOP/s of a unit on registers alone, measured."""

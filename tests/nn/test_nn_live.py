@@ -17,12 +17,15 @@ from rich.console import Console
 from short_run import options
 
 import fxad
-from fxad_nn import models, notebook, optim, spec
+from fxad import compiler
+from fxad_nn import flops, live, models, notebook, optim, spec
 from fxad_nn.errors import UserError
 from fxad_nn.listener import Listener, Progress
 from fxad_nn.live import View, sparkline
 from fxad_nn.losses import LOSSES, TABLE, empty_history, read_losses, write_table
+from fxad_nn.memory_choice import COMPILER
 from fxad_nn.plot import draw
+from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import resumed_options
 from fxad_nn.samples import SAMPLES, Sample, latest
 from fxad_nn.step import train_step
@@ -118,13 +121,13 @@ def test_elsewhere_than_on_a_terminal_there_are_plain_lines():
     view.stop()
     assert where.file.getvalue().splitlines() == [
         "step 10/20  loss 2.000  gradient norm 0.5  rate 1.0e-03  12,345 tok/s  48.0% of peak  "
-        "memory 3.0 GiB of 4.0 GiB",
+        "memory 3.0 GiB of 4.0 GiB predicted",
         "step 20/20  loss 2.000  rate 1.0e-03  12,345 tok/s  48.0% of peak",
     ]
 
 
 @pytest.mark.parametrize("width", [24, 40, 80, 200])
-def test_a_terminal_of_any_width_shows_all_of_it_in_place(width):
+def test_a_terminal_of_any_width_shows_the_view_in_place(width):
     where = console(width)
     view = View(where, 20, 0)
     view.start()
@@ -134,13 +137,138 @@ def test_a_terminal_of_any_width_shows_all_of_it_in_place(width):
     view.stop()
     written = where.file.getvalue()
     assert "\x1b[?25l" in written  # the cursor is hidden while it is drawn
-    assert written.rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in written
+    assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
     assert all(len(line) <= width for line in plain.replace("\r", "\n").split("\n"))
     assert "a message" in plain
-    last = " ".join(plain[plain.rindex("train") :].split())
-    for said in ("20/20", "loss 0.150", "gradient norm 0.5", "12,345 tok/s", "memory 3.0 GiB"):
-        assert said in last
+    last = plain[plain.rindex("train") :]
+    for shown in ("100%", "loss 0.150", "12,345 tok/s"):
+        assert shown in last
+    assert ("memory 3.0 GiB" in last) == (width >= 40)
+    assert ("48.0% of peak" in last) == (width >= 80)
+
+
+@pytest.mark.parametrize("width", range(1, 120))
+def test_a_name_is_never_parted_from_its_value(width):
+    where = console(width)
+    view = View(where, 2000, 0, [[100, 2.5]])
+    view.validated(2.75)
+    for step in range(1, 31):
+        view.report(report(step, loss=3.0 / step, predicted=4 << 30))
+    lines = view.lines(width)
+    assert all(len(line) <= width for line in lines)
+    whole = {"step 30/2000", "loss 0.100", "gradient norm 0.5", "rate 1.0e-03", "12,345 tok/s"}
+    whole |= {"48.0% of peak", "memory 3.0 GiB", "memory 3.0 GiB of 4.0 GiB"}
+    whole |= {"memory 3.0 GiB of 4.0 GiB predicted", "validation loss 2.750"}
+    whole |= {"validation loss 2.750, best 2.500"}
+    said = {pair for line in lines for pair in line.split("  ")}
+    assert all(pair in whole or set(pair) <= set("▁▂▃▄▅▆▇█") for pair in said)
+    if width >= 80:
+        assert "validation loss 2.750, best 2.500" in said
+        assert "memory 3.0 GiB of 4.0 GiB predicted" in said
+        assert "▁" in lines[0]
+
+
+class Terminal:
+    """A terminal's rows, which breaks lines anew when its width changes."""
+
+    def __init__(self, width):
+        self.width, self.lines, self.at = width, [""], 0  # `at`: which row the cursor is in
+        self.column = 0
+
+    def rows(self):
+        cut = [
+            [line[i : i + self.width] for i in range(0, max(1, len(line)), self.width)]
+            for line in self.lines
+        ]
+        return [(n, i, row) for n, parts in enumerate(cut) for i, row in enumerate(parts)]
+
+    def write(self, text):
+        for token in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|.|\n", text):
+            if token == "\r":
+                self.column = 0
+            elif token == "\n":
+                self.at, self.column = self.at + 1, 0
+                if self.at == len(self.rows()):
+                    self.lines.append("")
+            elif token == "\x1b[2K":
+                line, part, row = self.rows()[self.at]
+                before, after = self.lines[line][: part * self.width], self.lines[line + 1 :]
+                rest = self.lines[line][part * self.width + len(row) :]
+                # A row that is erased ends the line above it, and begins one of its own.
+                new = [*([before] if part else []), "", *([rest] if rest else [])]
+                self.lines = [*self.lines[:line], *new, *after]
+            elif token == "\x1b[1A":
+                self.at -= 1
+            elif not token.startswith("\x1b"):
+                line, part, _ = self.rows()[self.at]
+                start = part * self.width + self.column
+                old = self.lines[line].ljust(start)
+                self.lines[line] = old[:start] + token + old[start + 1 :]
+                self.column += 1
+
+    def becomes(self, width):
+        """The cursor stays where its text goes; here that is the end of the last line."""
+        self.width = width
+        self.at = len(self.rows()) - 1
+        self.column = len(self.rows()[self.at][2])
+
+
+@pytest.mark.parametrize("narrow", [30, 45, 61, 79])
+def test_a_terminal_that_becomes_narrower_keeps_no_rest_of_the_view(narrow, monkeypatch):
+    for name in ("XTERM_VERSION", "STY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(live, "PER_SECOND", 0.001)  # drawn only where the test says so
+    where, terminal = console(80), Terminal(80)
+
+    def drawn():
+        view._live.refresh()
+        terminal.write(where.file.getvalue())
+        where.file.seek(0)
+        where.file.truncate()
+
+    view = View(where, 2000, 0, [[100, 2.5]])
+    where.print("a message")
+    view.start()
+    for step in range(1, 30):
+        view.report(report(step, predicted=4 << 30))
+    drawn()
+    drawn()
+    where.width = narrow
+    terminal.becomes(narrow)
+    drawn()
+    view.stop()
+    terminal.write(where.file.getvalue())
+    rows = [row for _, _, row in terminal.rows()]
+    assert rows[0] == "a message"
+    assert sum("train" in row or "time left" in row for row in rows) == 1
+    assert len([row for row in rows if row.strip()]) == 5
+
+
+def test_a_terminal_that_cuts_lines_off_loses_no_message():
+    view = View(console(80), 20, 0)
+    view._widths = [70, 20]
+    view._console.width = 40
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TMUX", raising=False)
+        patch.setenv("XTERM_VERSION", "XTerm(390)")
+        assert view.process_renderables([]) == []
+        patch.setenv("TMUX", "/tmp/tmux-0/default,1,0")
+        assert len(view.process_renderables([])) == 1
+
+
+def test_reports_do_no_more_than_store_what_is_drawn(monkeypatch):
+    """A terminal is drawn a few times in a second, however fast the steps are."""
+    view = View(console(), 20_000, 0)
+    assert view._live.refresh_per_second <= 10
+    drawn = []
+    monkeypatch.setattr(View, "lines", lambda self, width: drawn.append(width) or [])
+    for name in ("sparkline", "learned", "speed", "memory"):
+        monkeypatch.setattr(live, name, lambda *_: pytest.fail("words are made in a step"))
+    for step in range(1, 2001):
+        view.report(report(step))
+    assert not drawn
 
 
 def test_what_goes_to_a_file_is_not_drawn_on_the_terminal(monkeypatch):
@@ -174,7 +302,7 @@ def test_bars_are_drawn_only_where_they_can_be_written():
     )
     view = View(narrow, 2, 0)
     view.report(report(1))
-    assert view._lines[0].plain == "step 1/2  loss 2.000  gradient norm 0.5  rate 1.0e-03"
+    assert view.lines(80)[0] == "step 1/2  loss 2.000"
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
@@ -292,3 +420,59 @@ def test_listeners_hear_what_a_step_takes(tmp_path, text):
     train(options(tmp_path, text, memory="2GiB"), Hearing())
     assert all(progress.resident > 32 << 20 for progress in heard)
     assert all(progress.predicted < 2 << 30 for progress in heard)
+
+
+@pytest.mark.parametrize("save_in_background", [False, True])
+def test_memory_is_predicted_by_the_plans_that_are_there(
+    tmp_path, text, monkeypatch, save_in_background
+):
+    heard = []
+
+    class Hearing(Listener):
+        def progressed(self, progress):
+            heard.append(progress)
+
+    given = options(tmp_path, text, background_saves=save_in_background)
+    run = train(given, Hearing()).run
+    task, optimizer = run.task, optimizer_of(given)
+    with monkeypatch.context() as patch:
+        for name in ("planned", "executable", "stages"):
+            patch.setattr(compiler, name, lambda *_: pytest.fail("a report plans or compiles"))
+        assert task.needed() > 0
+    step, judged = (
+        low.compile().memory() for low in task.largest(optimizer, run.params, run.state)
+    )
+    beside = [found["predicted_bytes"] - found["argument_bytes"] for found in (step, judged)]
+    assert task.needed() == pytest.approx(max(beside), rel=0.05)
+    trees = fxad.tree.leaves((run.params, run.state)) if save_in_background else []
+    held = heard[0].predicted - beside[0] - sum(leaf.nbytes for leaf in trees) - COMPILER
+    assert 32 << 20 < held < heard[0].resident + (16 << 20)
+    assert heard[-1].predicted >= heard[0].predicted
+
+
+def test_utilisation_is_of_the_unit_that_products_use(tmp_path, text, monkeypatch):
+    heard, asked = [], []
+
+    class Hearing(Listener):
+        def started(self, run, parameters, peak):
+            assert peak == 50e9
+
+        def progressed(self, progress):
+            heard.append(progress.unit)
+
+    class Machine:
+        def unit_for(self, dtype):
+            return {"bfloat16": "AMX", "float32": "float32"}[dtype]
+
+        def peak(self, unit, threads):
+            asked.append(unit)
+            return 40.0 if len(asked) % 3 else 50.0
+
+    monkeypatch.setattr(flops, "machine", Machine())
+    monkeypatch.setattr(flops, "_seen", {})
+    for number, dtype in enumerate(("bfloat16", "mixed", None, "float16")):
+        more = {"dtype": dtype, "steps": 2, "out": tmp_path / str(number)}
+        train(options(tmp_path, text, peak=None, **more), Hearing())
+    assert heard == ["AMX", "AMX", "float32", "float32"]
+    assert asked == ["AMX"] * 3 + ["float32"] * 3  # once for each
+    assert live.said(report(unit="AMX"))[4] == "48.0% of AMX peak"

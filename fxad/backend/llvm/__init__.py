@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fxad.core.lazy import lazy as _lazy
 
 if TYPE_CHECKING:
-    from fxad.backend.llvm.ceilings import peak
+    from fxad.backend.llvm.ceilings import peak, unit_for
     from fxad.backend.llvm.contract.amx_blocking import rounds_factors
     from fxad.backend.llvm.contract.kernel import unpacks_factors
     from fxad.backend.llvm.doctor import diagnosis
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fxad.backend.llvm.search import products, tune
 
 __all__ = ["Profiler", "diagnosis", "peak", "products", "rounds_factors", "tune", "unit_of"]
-__all__ += ["unpacks_factors"]
+__all__ += ["unit_for", "unpacks_factors"]
 
 _HOMES = {
     "Profiler": "fxad.backend.llvm.profiler",
@@ -27,6 +27,7 @@ _HOMES = {
     "products": "fxad.backend.llvm.search",
     "rounds_factors": "fxad.backend.llvm.contract.amx_blocking",
     "tune": "fxad.backend.llvm.search",
+    "unit_for": "fxad.backend.llvm.ceilings",
     "unit_of": "fxad.backend.llvm.peaks",
     "unpacks_factors": "fxad.backend.llvm.contract.kernel",
 }

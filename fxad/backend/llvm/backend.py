@@ -82,6 +82,9 @@ class LLVM:
     def unit_of(self, kernel: Kernel) -> str:
         return llvm.unit_of(kernel, target_of(config.isa))
 
+    def unit_for(self, dtype: str) -> str:
+        return llvm.unit_for(dtype, target_of(config.isa))
+
     def peak(self, unit: str, threads: int) -> float:
         return llvm.peak(unit, target_of(config.isa), threads)
 
