@@ -283,10 +283,10 @@ def test_a_call_at_once_is_of_arrays():
     seen = []
 
     def f(x, n, y=1.0):
-        seen.append((type(x), n, type(y)))
+        seen.append((isinstance(x, fxad.Array), n, isinstance(y, fxad.Array)))
         return {"sum": x + 1, "y": y}
 
     found = fxad.checkpoint(f, static_argnums=1)(np.ones(2, np.float32), "static", y=2.0)
-    assert seen == [(type(jnp.ones(2)), "static", type(jnp.ones(2)))]
+    assert seen == [(True, "static", True)]
     assert found["sum"].tolist() == [2.0, 2.0] and found["y"].weak_type
     assert isinstance(fxad.checkpoint(lambda x: x * 2)(1.0), fxad.Array)
