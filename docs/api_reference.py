@@ -36,6 +36,9 @@ MODULES = (
     "fxad.scipy.optimize",
     "fxad.scipy.signal",
     "fxad.scipy.stats",
+    "fxad.scipy.ndimage",
+    "fxad.scipy.interpolate",
+    "fxad.scipy.cluster.vq",
     "fxad_nn",
     "fxad_nn.optim",
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 _STATS = (
-    "bernoulli beta binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l gumbel_r laplace "
+    "bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l gumbel_r laplace "
     "logistic multinomial multivariate_normal nbinom norm pareto poisson t truncnorm uniform "
     "vonmises wrapcauchy"
 ).split()
@@ -58,9 +58,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.profiler": ("fxad.profiler",),
     "jax.random": ("fxad.random",),
     "jax.scipy": ("fxad.scipy",),
+    "jax.scipy.cluster": ("fxad.scipy.cluster",),
+    "jax.scipy.cluster.vq": ("fxad.scipy.cluster.vq",),
     "jax.scipy.fft": ("fxad.scipy.fft",),
     "jax.scipy.integrate": ("fxad.scipy.integrate", "fxad.numpy"),
+    "jax.scipy.interpolate": ("fxad.scipy.interpolate",),
     "jax.scipy.linalg": ("fxad.scipy.linalg",),
+    "jax.scipy.ndimage": ("fxad.scipy.ndimage",),
     "jax.scipy.optimize": ("fxad.scipy.optimize",),
     "jax.scipy.signal": ("fxad.scipy.signal",),
     "jax.scipy.sparse": ("fxad.scipy.sparse",),

@@ -71,7 +71,7 @@ def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _flatten_shape(args: tuple) -> Any:
-    return args[0] if len(args) == 1 else args
+    return args[0] if len(args) == 1 and hasattr(args[0], "__len__") else args
 
 
 def reshape(self: Array, *shape: Any, order: str = "C") -> Array:

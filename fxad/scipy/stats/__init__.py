@@ -27,12 +27,14 @@ from fxad.scipy.stats.continuous import (
     weibull_min,
     wrapcauchy,
 )
-from fxad.scipy.stats.discrete import bernoulli, binom, geom, nbinom, poisson
+from fxad.scipy.stats.discrete import bernoulli, betabinom, binom, geom, nbinom, poisson
+from fxad.scipy.stats.kernel_density import gaussian_kde
 from fxad.scipy.stats.summaries import entropy, mode, rankdata, sem
 
 __all__ = [
     "bernoulli",
     "beta",
+    "betabinom",
     "binom",
     "cauchy",
     "chi2",
@@ -40,6 +42,7 @@ __all__ = [
     "entropy",
     "expon",
     "gamma",
+    "gaussian_kde",
     "gennorm",
     "geom",
     "gumbel_l",

@@ -1,4 +1,4 @@
-"""Distributions of integers: poisson, bernoulli, binom, geom, nbinom.
+"""Distributions of integers: poisson, bernoulli, binom, betabinom, geom, nbinom.
 
 poisson.logpmf(k, mu)       binom.pmf(k, n, p)      bernoulli.cdf(k, p)
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.core.errors import BadArgument
-from fxad.numpy import exp, floor, isnan, log, log1p, where
+from fxad.numpy import arange, exp, floor, isnan, log, log1p, sum, where
 from fxad.numpy.core import promoted
 from fxad.scipy.special import betainc, betaln, gammaincc, gammaln, xlog1py, xlogy
 from fxad.trace.array import Array
@@ -30,7 +30,7 @@ class Discrete:
         shapes: Sequence[str],
         *,
         logpmf: Callable[..., Any],
-        cdf: Callable[..., Any],
+        cdf: Callable[..., Any] | None,
         least: int = 0,
         most: Callable[..., Any] = lambda *shapes: math.inf,
     ) -> None:
@@ -69,6 +69,8 @@ class Discrete:
 
     def cdf(self, k: Any, *args: Any, **named: Any) -> Array:
         """Probability of a value up to k."""
+        if self._cdf is None:
+            raise BadArgument(f"{self.name}: cdf has no closed form; add up pmf")
         n, *shapes = self._arguments("cdf", k, args, named)
         whole = floor(n)
         above = whole >= self._most(*shapes)
@@ -90,13 +92,42 @@ class Discrete:
         return log(self.sf(k, *args, **named))
 
 
-poisson = Discrete(
+class Bernoulli(Discrete):
+    """0 or 1."""
+
+    def ppf(self, q: Any, p: Any) -> Array:
+        """The least k whose cdf is at least q; NaN for a q or a p outside [0, 1]."""
+        q, p = promoted("bernoulli.ppf", q, p, inexact=True, numbers=False)
+        inside = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
+        return where(inside, where(q <= 1 - p, 0.0, 1.0), math.nan)
+
+
+class Poisson(Discrete):
+    """Counts of events that are independent of each other."""
+
+    def entropy(self, mu: Any, loc: Any = 0) -> Array:
+        """-sum p log p in nats: term by term for small mu, else by its expansion in 1 / mu
+        (Evans, Boersma, Blachman and Jagers 1988), whose error is about 0.1 / mu**4."""
+        mu, _ = promoted("poisson.entropy", mu, loc, inexact=True, numbers=False)
+        large = mu >= _EXPANDED
+        few = where(large, 1.0, mu)[..., None]
+        logs = self.logpmf(arange(2 * _EXPANDED, dtype=mu.dtype), few)
+        direct = -sum(where(logs > -math.inf, exp(logs) * logs, 0.0), axis=-1)
+        many = where(large, mu, 1.0)
+        series = -1 / (12 * many) - 1 / (24 * many**2) - 19 / (360 * many**3)
+        expanded = (log(many) + math.log(2 * math.pi * math.e)) / 2 + series
+        return where(mu >= 0, where(large, expanded, direct), math.nan)
+
+
+_EXPANDED = 256  # twice as many terms reach 16 standard deviations beyond any smaller mean
+
+poisson = Poisson(
     "poisson",
     ("mu",),
     logpmf=lambda k, mu: xlogy(k, mu) - gammaln(k + 1) - mu,
     cdf=lambda k, mu: gammaincc(k + 1, mu),
 )
-bernoulli = Discrete(
+bernoulli = Bernoulli(
     "bernoulli",
     ("p",),
     most=lambda p: 1.0,
@@ -109,6 +140,15 @@ binom = Discrete(
     most=lambda n, p: n,
     logpmf=lambda k, n, p: xlogy(k, p) + xlog1py(n - k, -p) - betaln(1 + n - k, 1 + k) - log1p(n),
     cdf=lambda k, n, p: betainc(where(k < n, n - k, 1.0), k + 1, 1 - p),
+)
+betabinom = Discrete(
+    "betabinom",
+    ("n", "a", "b"),
+    most=lambda n, a, b: n,
+    logpmf=lambda k, n, a, b: (
+        betaln(k + a, n - k + b) - betaln(a, b) - log1p(n) - betaln(n - k + 1, k + 1)
+    ),
+    cdf=None,
 )
 geom = Discrete(
     "geom",
