@@ -39,6 +39,7 @@ MODULES = (
     "fxad.scipy.ndimage",
     "fxad.scipy.interpolate",
     "fxad.scipy.cluster.vq",
+    "fxad.scipy.spatial.transform",
     "fxad_nn",
     "fxad_nn.optim",
 )

@@ -69,6 +69,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.scipy.signal": ("fxad.scipy.signal",),
     "jax.scipy.sparse": ("fxad.scipy.sparse",),
     "jax.scipy.sparse.linalg": ("fxad.scipy.sparse.linalg",),
+    "jax.scipy.spatial": ("fxad.scipy.spatial",),
+    "jax.scipy.spatial.transform": ("fxad.scipy.spatial.transform",),
     "jax.scipy.special": ("fxad.scipy.special",),
     "jax.scipy.stats": ("fxad.scipy.stats",),
     "jax.sharding": ("fxad.sharding",),

@@ -9,5 +9,6 @@ from fxad.scipy import ndimage as ndimage
 from fxad.scipy import optimize as optimize
 from fxad.scipy import signal as signal
 from fxad.scipy import sparse as sparse
+from fxad.scipy import spatial as spatial
 from fxad.scipy import special as special
 from fxad.scipy import stats as stats

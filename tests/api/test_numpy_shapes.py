@@ -70,6 +70,7 @@ MOVES = {
     "reshape": lambda m, x: [m.reshape(x, (4, -1)), m.ravel(x), x.reshape(2, 12), x.T, x.flatten()],
     "axes": lambda m, x: [
         m.transpose(x, (2, 0, 1)),
+        x[0, 0].transpose(0),
         m.swapaxes(x, 0, 2),
         m.moveaxis(x, 0, -1),
         m.moveaxis(x, (0, 1), (1, 2)),

@@ -36,6 +36,7 @@ MODULES = [
     "scipy.optimize",
     "scipy.signal",
     "scipy.sparse.linalg",
+    "scipy.spatial.transform",
     "scipy.special",
     "scipy.stats",
     "sharding",

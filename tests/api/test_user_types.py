@@ -41,6 +41,7 @@ NAMESPACES = (
     "fxad.scipy.optimize",
     "fxad.scipy.signal",
     "fxad.scipy.sparse.linalg",
+    "fxad.scipy.spatial.transform",
     "fxad.scipy.special",
     "fxad.scipy.stats",
     "fxad.tree",

@@ -1,0 +1,3 @@
+"""`fxad.scipy.spatial`: rotations in three dimensions (`transform`)."""
+
+from fxad.scipy.spatial import transform as transform
