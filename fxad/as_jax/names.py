@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 
 _STATS = (
-    "bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l gumbel_r laplace "
-    "logistic multinomial multivariate_normal nbinom norm pareto poisson t truncnorm uniform "
-    "vonmises wrapcauchy"
+    "bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l "
+    "gumbel_r laplace logistic multinomial multivariate_normal nbinom norm pareto poisson t "
+    "truncnorm uniform vonmises wrapcauchy"
 ).split()
 
 MODULES: dict[str, tuple[str, ...]] = {
