@@ -19,8 +19,20 @@ MODULES = (
     "fxad.nn",
     "fxad.numpy",
     "fxad.random",
+    "fxad.scipy.cluster.vq",
+    "fxad.scipy.interpolate",
+    "fxad.scipy.ndimage",
+    "fxad.scipy.spatial.transform",
     "fxad.scipy.special",
+    "fxad.scipy.stats",
     "fxad.tree",
+)
+COMPLETE = (
+    "fxad.random",
+    "fxad.scipy.cluster.vq",
+    "fxad.scipy.interpolate",
+    "fxad.scipy.ndimage",
+    "fxad.scipy.spatial.transform",
 )
 FINDER = doctest.DocTestFinder(recurse=False)
 
@@ -45,6 +57,12 @@ def test_examples(value: Any) -> None:
     found = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=lines.append)
     assert found.attempted > 0
     assert found.failed == 0, "".join(lines)
+
+
+@pytest.mark.parametrize("module", COMPLETE)
+def test_every_function_has_an_example(module: str) -> None:
+    found = importlib.import_module(module)
+    assert not [n for n in found.__all__ if ">>> " not in (getattr(found, n).__doc__ or "")]
 
 
 def test_the_first_functions_have_examples() -> None:

@@ -56,7 +56,14 @@ def shape_for(name: str, shape: Any, *parameters: tuple[int, ...]) -> tuple[int,
 
 @compiled_if_large
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Random bits as unsigned integers of 8, 16, 32 (the default) or 64 bits."""
+    """Random bits as unsigned integers of 8, 16, 32 (the default) or 64 bits.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.bits(key, (3,))
+    Array([4070199207, 4202968722, 1427181096], dtype=uint32)
+    >>> fxad.random.bits(key, (3,), "uint8")
+    Array([167, 146,  40], dtype=uint8)
+    """
     wanted = dt.uint32 if dtype is None else dt.canonicalize(dtype, explicit=True)
     if not dt.is_integer(wanted) or dt.is_signed(wanted):
         raise TypeMismatch(f"bits: the dtype must be an unsigned integer, not {wanted}")
@@ -80,7 +87,14 @@ def unit(key: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:
 def uniform(
     key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0
 ) -> Array:
-    """Floats in [minval, maxval), which broadcast to `shape`."""
+    """Floats in [minval, maxval), which broadcast to `shape`.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.uniform(key, (4,)).round(3)
+    Array([0.948, 0.979, 0.332, 0.469], dtype=float32)
+    >>> fxad.random.uniform(key, (2, 3), minval=-1.0).shape
+    (2, 3)
+    """
     wanted = float_dtype("uniform", dtype)
     shape = shape_for("uniform", shape, value_of(minval).shape, value_of(maxval).shape)
     floats = unit(checked(key, "uniform"), shape, wanted)
@@ -102,6 +116,10 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
 
     Twice as many random bits as the dtype has (32 at least) are reduced modulo the range, so that
     the bias of ranges that are no power of 2 is small. An empty range gives minval.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.randint(key, (6,), 0, 10)
+    Array([9, 0, 2, 3, 1, 7], dtype=int32)
     """
     wanted = int_dtype("randint", dtype)
     key = checked(key, "randint")

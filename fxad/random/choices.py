@@ -30,6 +30,12 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     """x with the slices along an axis in random order; for an int, 0 to x - 1 in random order.
 
     With `independent` every line along the axis has an order of its own.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.permutation(key, 6)
+    Array([0, 1, 5, 4, 3, 2], dtype=int32)
+    >>> fxad.random.permutation(key, jnp.array([10, 20, 30, 40]))
+    Array([10, 20, 40, 30], dtype=int32)
     """
     key = checked(key, "permutation")
     value = value_of(x, "permutation")
@@ -71,6 +77,12 @@ def choice(
 
     Result: `shape` in place of the axis. Raises ShapeError if p does not fit, BadArgument for more
     draws without replacement than there are elements.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.choice(key, 5, (4,), replace=False)
+    Array([0, 1, 4, 3], dtype=int32)
+    >>> fxad.random.choice(key, jnp.array([10, 20, 30]), (6,), p=jnp.array([0.0, 0.5, 0.5]))
+    Array([20, 20, 30, 30, 20, 30], dtype=int32)
     """
     low_mode("choice", mode)
     key = checked(key, "choice")

@@ -49,7 +49,12 @@ _TAIL = (
 
 
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """How many trials of chance p until the first success: 1, 2, 3, ..."""
+    """How many trials of chance p until the first success: 1, 2, 3, ...
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.geometric(key, 0.25, (6,))
+    Array([1, 1, 4, 3, 2, 7], dtype=int32)
+    """
     wanted = int_dtype("geometric", dtype)
     (chance,) = promoted("geometric", p, inexact=True, numbers=False)
     shape = shape_for("geometric", shape, chance.shape)
@@ -62,7 +67,12 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Poisson counts of mean lam >= 0."""
+    """Poisson counts of mean lam >= 0.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.poisson(key, 4.0, (6,))
+    Array([0, 1, 5, 5, 2, 2], dtype=int32)
+    """
     wanted = int_dtype("poisson", dtype)
     mean = cast(value_of(lam, "poisson"), dt.float32)
     shape = shape_for("poisson", shape, mean.shape)
@@ -132,7 +142,12 @@ def _until_accepted(key: Array, attempt: Any, like: Array) -> Array:
 
 
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Successes in n trials of chance p, as floats. NaN where n < 0, or p < 0 or NaN."""
+    """Successes in n trials of chance p, as floats. NaN where n < 0, or p < 0 or NaN.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.binomial(key, 10, 0.5, (6,))
+    Array([6., 7., 5., 6., 7., 3.], dtype=float32)
+    """
     wanted = float_dtype("binomial", dtype)
     (chance,) = promoted("binomial", p, inexact=True, numbers=False)
     count = cast(value_of(n, "binomial"), chance.dtype)
@@ -209,7 +224,7 @@ def _binomial_by_rejection(key: Array, count: Array, chance: Array) -> Array:
 
 def _stirling_rest(k: Array) -> Array:
     """log k! minus Stirling's formula: a table up to 9, then its series."""
-    table = cast(value_of(np.asarray(_TAIL)), k.dtype)
+    table = value_of(np.asarray(_TAIL, k.dtype))
     inside = clip(k, 0.0, 9.0)
     square = (inside + 1) * (inside + 1)
     series = (1 / 12 - (1 / 360 - 1 / 1260 / square) / square) / (inside + 1)
@@ -222,6 +237,10 @@ def multinomial(
     """Counts per class (last axis) of n trials with class probabilities p.
 
     shape: that of the result, classes included; n broadcasts to the shape without them.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.multinomial(key, 100, jnp.array([0.5, 0.3, 0.2]))
+    Array([57., 26., 17.], dtype=float32)
     """
     wanted = float_dtype("multinomial", dtype)
     count, chances = promoted("multinomial", n, p, inexact=True, numbers=False, broadcast=False)

@@ -38,7 +38,13 @@ def _parameters(
 
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Student's t numbers of df degrees of freedom."""
+    """Student's t numbers of df degrees of freedom.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.t(key, 6.0, (10000,))
+    >>> x.var().round(1)  # df / (df - 2)
+    Array(1.5, dtype=float32)
+    """
     shape, wanted, (freedom,) = _parameters("t", shape, dtype, df)
     keys = split(checked(key, "t"))
     half = freedom / 2
@@ -46,7 +52,12 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Fisher's F numbers: a quotient of chi-square numbers, each over its degrees of freedom."""
+    """Fisher's F numbers: a quotient of chi-square numbers, each over its degrees of freedom.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.f(key, 3.0, 10.0, (10000,)).mean().round(1)  # dfden / (dfden - 2)
+    Array(1.3, dtype=float32)
+    """
     shape, wanted, (above, below) = _parameters("f", shape, dtype, dfnum, dfden)
     keys = split(checked(key, "f"))
     numerator = chisquare(keys[1], above, shape, wanted) / above
@@ -54,20 +65,36 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
 
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Pareto numbers of shape parameter b, from 1 on."""
+    """Pareto numbers of shape parameter b, from 1 on.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.pareto(key, 3.0, (10000,))
+    >>> x.min() >= 1, x.mean().round(1)  # b / (b - 1)
+    (Array(True, dtype=bool), Array(1.5, dtype=float32))
+    """
     shape, wanted, (tail,) = _parameters("pareto", shape, dtype, b)
     return exp(exponential(key, shape, wanted) / tail)
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Lengths of plane vectors with normal components of deviation `scale`."""
+    """Lengths of plane vectors with normal components of deviation `scale`.
+
+    >>> key = fxad.random.key(0)
+    >>> (fxad.random.rayleigh(key, 2.0, (10000,)) ** 2).mean().round(0)  # 2 scale**2
+    Array(8., dtype=float32)
+    """
     shape, wanted, (scale,) = _parameters("rayleigh", shape, dtype, scale)
     drawn = uniform(checked(key, "rayleigh"), shape, wanted)
     return scale * sqrt(log(drawn) * -2)
 
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Lengths of vectors of three standard normal components."""
+    """Lengths of vectors of three standard normal components.
+
+    >>> key = fxad.random.key(0)
+    >>> (fxad.random.maxwell(key, (10000,)) ** 2).mean().round(1)
+    Array(3., dtype=float32)
+    """
     shape = shape_tuple(shape, "maxwell")
     return linalg.norm(normal(key, (*shape, 3), float_dtype("maxwell", dtype)), axis=-1)
 
@@ -78,6 +105,11 @@ def double_sided_maxwell(
     """loc + scale * a Maxwell number of random sign.
 
     Result: `shape`, or what loc and scale broadcast to, followed by the latter, as in JAX.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.double_sided_maxwell(key, 1.0, 2.0, (10000,))
+    >>> x.shape, (x > 1).mean().round(2)
+    ((10000,), Array(0.5, dtype=float32))
     """
     wanted = float_dtype("double_sided_maxwell", dtype)
     middle, spread = (cast(value_of(v, "double_sided_maxwell"), wanted) for v in (loc, scale))
@@ -90,14 +122,24 @@ def double_sided_maxwell(
 def weibull_min(
     key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None
 ) -> Array:
-    """Weibull numbers."""
+    """Weibull numbers.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.weibull_min(key, 2.0, 1.0, (10000,)).mean().round(1)
+    Array(2., dtype=float32)
+    """
     wanted = float_dtype("weibull_min", dtype)
     drawn = uniform(checked(key, "weibull_min"), shape, wanted)
     return power(-log1p(-drawn), 1.0 / value_of(concentration)) * scale
 
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Inverse Gaussian numbers of a given mean and shape parameter 1 (Michael and others, 1976)."""
+    """Inverse Gaussian numbers of a given mean and shape parameter 1 (Michael and others, 1976).
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.wald(key, 2.0, (10000,)).mean().round(0)
+    Array(2., dtype=float32)
+    """
     shape, wanted, (mean,) = _parameters("wald", shape, dtype, mean)
     keys = split(checked(key, "wald"))
     y = normal(keys[0], shape, wanted) ** 2
@@ -110,7 +152,13 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
 def triangular(
     key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None
 ) -> Array:
-    """Numbers in [left, right], most often near mode."""
+    """Numbers in [left, right], most often near mode.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.triangular(key, 0.0, 1.0, 5.0, (10000,))
+    >>> x.mean().round(1)  # (left + mode + right) / 3
+    Array(2., dtype=float32)
+    """
     shape, wanted, bounds = _parameters("triangular", shape, dtype, left, mode, right)
     left, mode, right = bounds
     drawn = uniform(checked(key, "triangular"), shape, wanted)
@@ -120,7 +168,12 @@ def triangular(
 
 
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Numbers with density proportional to exp(-|x|^p)."""
+    """Numbers with density proportional to exp(-|x|^p).
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.generalized_normal(key, 2.0, (10000,)).var().round(2)
+    Array(0.49, dtype=float32)
+    """
     wanted = float_dtype("generalized_normal", dtype)
     shape = shape_tuple(shape, "generalized_normal")
     keys = split(checked(key, "generalized_normal"))
@@ -132,6 +185,11 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     """Uniform points of the unit ball of the p-norm in d dimensions: shape (*shape, d).
 
     Barthe and others, "A probabilistic approach to the geometry of the l_p^n-ball", 2005.
+
+    >>> key = fxad.random.key(0)
+    >>> points = fxad.random.ball(key, 3, shape=(1000,))
+    >>> points.shape, jnp.linalg.norm(points, axis=-1).max() <= 1
+    ((1000, 3), Array(True, dtype=bool))
     """
     wanted, shape = float_dtype("ball", dtype), shape_tuple(shape, "ball")
     keys = split(checked(key, "ball"))
@@ -141,7 +199,13 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
 
 
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
-    """Uniform (Haar) orthogonal matrices, shape (*shape, n, m): orthonormal rows or columns."""
+    """Uniform (Haar) orthogonal matrices, shape (*shape, n, m): orthonormal rows or columns.
+
+    >>> key = fxad.random.key(0)
+    >>> q = fxad.random.orthogonal(key, 3)
+    >>> abs(q @ q.T - jnp.eye(3)).max() < 1e-5
+    Array(True, dtype=bool)
+    """
     wanted, shape = float_dtype("orthogonal", dtype), shape_tuple(shape, "orthogonal")
     columns = n if m is None else m
     drawn = normal(key, (*shape, max(n, columns), min(n, columns)), wanted)
@@ -157,6 +221,12 @@ def multivariate_normal(
 
     shape: that of the result without the last axis. method: how the matrix is factored, one of
     cholesky, eigh and svd. Raises ShapeError if mean and cov do not fit.
+
+    >>> key = fxad.random.key(0)
+    >>> cov = jnp.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> x = fxad.random.multivariate_normal(key, jnp.zeros(2), cov, (10000,))
+    >>> jnp.cov(x.T).round(1).tolist()
+    [[2.0, 1.0], [1.0, 2.0]]
     """
     wanted = float_dtype("multivariate_normal", dtype)
     middle, matrix = (cast(value_of(v, "multivariate_normal"), wanted) for v in (mean, cov))

@@ -29,7 +29,13 @@ from fxad.trace.array import Array
 
 @compiled_if_large
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard normal numbers; complex ones have independent parts of variance 1/2."""
+    """Standard normal numbers; complex ones have independent parts of variance 1/2.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.normal(key, (10000,))
+    >>> x.std().round(2)
+    Array(1.01, dtype=float32)
+    """
     wanted = dt.default_float() if dtype is None else dt.canonicalize(dtype, explicit=True)
     shape = shape_tuple(shape, "normal")
     key = checked(key, "normal")
@@ -49,7 +55,13 @@ def _normal(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
 def truncated_normal(
     key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None
 ) -> Array:
-    """Standard normal numbers given that they lie between lower and upper."""
+    """Standard normal numbers given that they lie between lower and upper.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.truncated_normal(key, -1.0, 2.0, (1000,))
+    >>> x.min() >= -1, x.max() <= 2
+    (Array(True, dtype=bool), Array(True, dtype=bool))
+    """
     wanted = float_dtype("truncated_normal", dtype)
     low, high = (cast(value_of(v, "truncated_normal"), wanted) for v in (lower, upper))
     shape = shape_for("truncated_normal", shape, low.shape, high.shape)
@@ -63,7 +75,14 @@ def truncated_normal(
 
 @compiled_if_large
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
-    """Bools that are true with probability p. mode: as in `gumbel`."""
+    """Bools that are true with probability p. mode: as in `gumbel`.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.bernoulli(key, 0.9, (8,))
+    Array([False, False,  True,  True,  True,  True,  True,  True], dtype=bool)
+    >>> fxad.random.bernoulli(key, jnp.array([0.1, 0.5]), (10000, 2)).mean(0).round(2)
+    Array([0.1, 0.5], dtype=float32)
+    """
     low_mode("bernoulli", mode)
     (chance,) = promoted("bernoulli", p, inexact=True, numbers=False)
     shape = shape_for("bernoulli", shape, chance.shape)
@@ -73,7 +92,12 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
 
 @compiled_if_large
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """-1 and 1 with equal chance, in any signed dtype."""
+    """-1 and 1 with equal chance, in any signed dtype.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.rademacher(key, (6,))
+    Array([-1, -1,  1,  1, -1,  1], dtype=int32)
+    """
     wanted = dt.default_int() if dtype is None else dt.canonicalize(dtype, explicit=True)
     return cast(bernoulli(key, 0.5, shape_tuple(shape, "rademacher")), wanted) * 2 - 1
 
@@ -81,7 +105,15 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 @compiled_if_large
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
     """Standard Gumbel numbers, -log(-log(u)). mode: None or "low"; JAX's "high", with more bits
-    of u near 0, is not here."""
+    of u near 0, is not here.
+
+    >>> key = fxad.random.key(0)
+    >>> logits = jnp.log(jnp.array([0.2, 0.8]))
+    >>> noise = fxad.random.gumbel(key, (10000, 2))
+    >>> drawn = jnp.argmax(logits + noise, axis=-1)  # as `categorical`
+    >>> drawn.mean().round(2)
+    Array(0.8, dtype=float32)
+    """
     low_mode("gumbel", mode)
     wanted = float_dtype("gumbel", dtype)
     return -log(-log(_open_unit("gumbel", key, shape, wanted)))
@@ -94,14 +126,24 @@ def _open_unit(name: str, key: Any, shape: Any, dtype: np.dtype) -> Array:
 
 @compiled_if_large
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Exponential numbers of rate 1."""
+    """Exponential numbers of rate 1.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.exponential(key, (10000,)).mean().round(2)
+    Array(1.01, dtype=float32)
+    """
     wanted = float_dtype("exponential", dtype)
     return -log1p(-uniform(checked(key, "exponential"), shape, wanted))
 
 
 @compiled_if_large
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard Laplace numbers."""
+    """Standard Laplace numbers.
+
+    >>> key = fxad.random.key(0)
+    >>> abs(fxad.random.laplace(key, (10000,))).mean().round(2)
+    Array(1.02, dtype=float32)
+    """
     wanted = float_dtype("laplace", dtype)
     low = float(wanted.type(-1) + dt.finfo(wanted).epsneg)
     drawn = uniform(checked(key, "laplace"), shape, wanted, low, 1.0)
@@ -110,14 +152,25 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 @compiled_if_large
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard logistic numbers."""
+    """Standard logistic numbers.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.logistic(key, (10000,))
+    >>> fxad.nn.sigmoid(x).mean().round(2)  # it becomes uniform
+    Array(0.5, dtype=float32)
+    """
     drawn = _open_unit("logistic", key, shape, float_dtype("logistic", dtype))
     return log(drawn) - log1p(-drawn)
 
 
 @compiled_if_large
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard Cauchy numbers."""
+    """Standard Cauchy numbers.
+
+    >>> key = fxad.random.key(0)
+    >>> jnp.median(abs(fxad.random.cauchy(key, (10001,)))).round(1)
+    Array(1., dtype=float32)
+    """
     wanted = float_dtype("cauchy", dtype)
     low = float(dt.finfo(wanted).eps)
     return tan((uniform(checked(key, "cauchy"), shape, wanted, low, 1.0) - 0.5) * math.pi)
@@ -125,7 +178,12 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 @compiled_if_large
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
-    """exp(sigma * x) of standard normal x."""
+    """exp(sigma * x) of standard normal x.
+
+    >>> key = fxad.random.key(0)
+    >>> jnp.median(fxad.random.lognormal(key, 0.5, (10001,))).round(2)
+    Array(1., dtype=float32)
+    """
     wanted = float_dtype("lognormal", dtype)
     scale = cast(value_of(sigma, "lognormal"), wanted)
     return exp(normal(key, shape_for("lognormal", shape, scale.shape), wanted) * scale)
@@ -144,6 +202,12 @@ def categorical(
     shape: that of the result; it ends with the shape of logits without the axis, which is the
     default. Without replacement the leading part of `shape` holds distinct positions. mode: as in
     `gumbel`.
+
+    >>> key = fxad.random.key(0)
+    >>> logits = jnp.log(jnp.array([0.7, 0.2, 0.1]))
+    >>> drawn = fxad.random.categorical(key, logits, shape=(10000,))
+    >>> (jnp.bincount(drawn) / 10000).round(2)
+    Array([0.7, 0.2, 0.1], dtype=float32)
     """
     low_mode("categorical", mode)
     key = checked(key, "categorical")

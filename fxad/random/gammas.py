@@ -25,7 +25,14 @@ from fxad.trace.array import Array
 
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Logarithms of gamma numbers of shape parameter a > 0: no underflow for small a."""
+    """Logarithms of gamma numbers of shape parameter a > 0: no underflow for small a.
+
+    >>> key = fxad.random.key(0)
+    >>> jnp.isfinite(fxad.random.loggamma(key, 1e-4, (1000,))).all()
+    Array(True, dtype=bool)
+    >>> (fxad.random.gamma(key, 1e-4, (1000,)) == 0).mean().round(2)  # these underflow
+    Array(0.99, dtype=float32)
+    """
     wanted = float_dtype("loggamma", dtype)
     value = OPS["stop_gradient"](cast(value_of(a, "loggamma"), wanted))
     shape = shape_for("loggamma", shape, value.shape)
@@ -70,17 +77,33 @@ def _log_draw(key: Array, a: Array) -> Array:
 
 
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Gamma numbers of shape parameter a > 0 and scale 1."""
+    """Gamma numbers of shape parameter a > 0 and scale 1.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.gamma(key, 3.0, (10000,)).mean().round(1)
+    Array(3., dtype=float32)
+    """
     return exp(loggamma(key, a, shape, dtype))
 
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Chi-square numbers of df degrees of freedom."""
+    """Chi-square numbers of df degrees of freedom.
+
+    >>> key = fxad.random.key(0)
+    >>> fxad.random.chisquare(key, 4.0, (10000,)).mean().round(1)
+    Array(4., dtype=float32)
+    """
     return gamma(key, value_of(df, "chisquare") * 0.5, shape, dtype) * 2
 
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Beta numbers of parameters a, b > 0."""
+    """Beta numbers of parameters a, b > 0.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.beta(key, 2.0, 6.0, (10000,))
+    >>> x.mean().round(2)  # a / (a + b)
+    Array(0.25, dtype=float32)
+    """
     wanted = float_dtype("beta", dtype)
     first, second = promoted("beta", a, b, inexact=True, numbers=False, broadcast=False)
     shape = shape_for("beta", shape, first.shape, second.shape)
@@ -95,6 +118,11 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     """Probability vectors of parameters alpha > 0 along the last axis.
 
     shape: that of the result without the last axis.
+
+    >>> key = fxad.random.key(0)
+    >>> x = fxad.random.dirichlet(key, jnp.array([1.0, 2.0, 5.0]), (1000,))
+    >>> x.shape, x.sum(-1).round(4)[:3]
+    ((1000, 3), Array([1., 1., 1.], dtype=float32))
     """
     wanted = float_dtype("dirichlet", dtype)
     value = cast(value_of(alpha, "dirichlet"), wanted)

@@ -41,12 +41,19 @@ def key(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
     a typed one under `fxad.as_jax`.
 
     Raises TypeMismatch for other seeds or generators than "threefry2x32".
+
+    >>> fxad.random.key(42)
+    Array([ 0, 42], dtype=uint32)
     """
     return _typed(PRNGKey(seed, impl=impl, dtype=dtype))
 
 
 def PRNGKey(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
-    """The words u32[2] of the key of an integer seed, as `key` takes it."""
+    """The words u32[2] of the key of an integer seed, as `key` takes it.
+
+    >>> fxad.random.PRNGKey(7)
+    Array([0, 7], dtype=uint32)
+    """
     _check_dtype("key", dtype)
     if impl not in (None, "threefry2x32"):
         raise BadArgument(f"key: unknown generator {impl!r}; there is 'threefry2x32'")
@@ -92,7 +99,13 @@ def checked(key: Any, name: str, many: bool = False) -> Array:
 
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
-    """New keys, num of them, made from one, which must not be used again."""
+    """New keys, num of them, made from one, which must not be used again.
+
+    >>> key = fxad.random.key(0)
+    >>> key, noise, mask = fxad.random.split(key, 3)
+    >>> fxad.random.split(key).shape
+    (2, 2)
+    """
     shape = shape_tuple(num, "split")
     keys = OPS["random_split"](checked(key, "split"), n=math.prod(shape))
     keys = keys if len(shape) == 1 else OPS["reshape"](keys, shape=(*shape, 2))
@@ -100,7 +113,12 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key made from a key and an integer, for instance a step number."""
+    """A new key made from a key and an integer, for instance a step number.
+
+    >>> key = fxad.random.key(0)
+    >>> [fxad.random.fold_in(key, step).tolist() for step in range(2)]
+    [[1797259609, 2579123966], [928981903, 3453687069]]
+    """
     if isinstance(data, int | np.integer) and not isinstance(data, bool):
         data = Concrete(np.asarray(int(data) & 0xFFFFFFFF, np.uint32))
     number = value_of(data, "fold_in: data")
@@ -110,22 +128,39 @@ def fold_in(key: Any, data: Any) -> Array:
 
 
 def key_data(keys: Any) -> Array:
-    """The words u32[..., 2] of keys (which is what keys are, unless they are typed)."""
+    """The words u32[..., 2] of keys (which is what keys are, unless they are typed).
+
+    >>> fxad.random.key_data(fxad.random.key(42))
+    Array([ 0, 42], dtype=uint32)
+    """
     return checked(keys, "key_data", many=True)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: str | None = None, dtype: None = None) -> Array:
-    """Keys from their words u32[..., 2]."""
+    """Keys from their words u32[..., 2].
+
+    >>> fxad.random.wrap_key_data(jnp.array([0, 42], "uint32")) == fxad.random.key(42)
+    Array([ True,  True], dtype=bool)
+    """
     _check_dtype("wrap_key_data", dtype)
     return _typed(checked(key_bits_array, "wrap_key_data", many=True))
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the generator of some keys."""
+    """The name of the generator of some keys.
+
+    >>> fxad.random.key_impl(fxad.random.key(42))
+    'threefry2x32'
+    """
     checked(keys, "key_impl", many=True)
     return "threefry2x32"
 
 
 def clone(key: Any) -> Array:
-    """The same keys."""
+    """The same keys.
+
+    >>> key = fxad.random.key(0)
+    >>> bool((fxad.random.clone(key) == key).all())
+    True
+    """
     return _like(key, checked(key, "clone", many=True))

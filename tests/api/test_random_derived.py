@@ -127,3 +127,11 @@ def test_numbers_are_those_of_jax():
         theirs = np.asarray(getattr(jax.random, name)(key, *parameters))
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape), name
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=3e-6, err_msg=name)
+
+
+def test_binomial_does_not_warn_of_its_own_constants(monkeypatch):
+    def warned(dtype):
+        raise AssertionError(f"a constant of {dtype} is narrowed")
+
+    monkeypatch.setattr("fxad.core.dtypes._warn_narrowing", warned)
+    assert random.binomial(random.key(0), 40, 0.5, (7, 3)).shape == (7, 3)
