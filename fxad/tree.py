@@ -75,7 +75,12 @@ tree_unflatten = unflatten
 
 
 def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
-    """(children, static data) of a node. Raises TreeError for a leaf."""
+    """(children, static data) of a node. Raises TreeError for a leaf.
+
+    >>> children, _ = fxad.tree.flatten_one_level({"a": [1, 2], "b": 3})
+    >>> children
+    [[1, 2], 3]
+    """
     node = node_type(type(tree))
     if node is None:
         raise TreeError(f"flatten_one_level: can't tree-flatten type: {type(tree)}, a leaf")
@@ -84,7 +89,12 @@ def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """([(key, child), ...], static data) of a node. Raises TreeError for a leaf."""
+    """([(key, child), ...], static data) of a node. Raises TreeError for a leaf.
+
+    >>> children, _ = fxad.tree.flatten_one_level_with_keys({"a": [1, 2]})
+    >>> children
+    [(DictKey(key='a'), [1, 2])]
+    """
     node = node_type(type(tree))
     if node is None:
         raise TreeError(
@@ -100,7 +110,11 @@ def static(**options: Any) -> Any:
 
 
 def is_tree_node(typ: Any) -> bool:
-    """Whether the value is a node (registered, or a container) rather than a leaf."""
+    """Whether the value is a node (registered, or a container) rather than a leaf.
+
+    >>> fxad.tree.is_tree_node([1]), fxad.tree.is_tree_node(1)
+    (True, False)
+    """
     return node_type(type(typ)) is not None
 
 
@@ -110,6 +124,9 @@ def reduce_associative(
     """Fold the leaves with an associative function, in logarithmic depth.
 
     Raises TreeError for a tree without leaves if there is no identity.
+
+    >>> fxad.tree.reduce_associative(lambda a, b: a + b, {"a": 1, "b": [2, 3]})
+    6
     """
     values = leaves(tree, is_leaf)
     if not values:
@@ -162,6 +179,9 @@ def combine(*trees: Any, is_leaf: Any = None) -> Any:
 
     Undoes `partition`. A part may have None where another has a whole subtree, if that other part
     comes later. Raises TreeError where the trees differ otherwise, TypeError without a tree.
+
+    >>> fxad.tree.combine({"w": 1.0, "b": None}, {"w": None, "b": 2.0})
+    {'b': 2.0, 'w': 1.0}
     """
     if not trees:
         raise TypeError("combine: at least one tree is needed")
@@ -176,12 +196,20 @@ def combine(*trees: Any, is_leaf: Any = None) -> Any:
 
 
 def treedef_children(treedef: TreeDef) -> list[TreeDef]:
-    """The structures one level down."""
+    """The structures one level down.
+
+    >>> len(fxad.tree.treedef_children(fxad.tree.structure({"a": 1, "b": (2, 3)})))
+    2
+    """
     return treedef.children()
 
 
 def treedef_is_leaf(treedef: TreeDef) -> bool:
-    """Whether the structure is a single leaf, or a node without any, as in JAX."""
+    """Whether the structure is a single leaf, or a node without any, as in JAX.
+
+    >>> fxad.tree.treedef_is_leaf(fxad.tree.structure(1.0))
+    True
+    """
     return treedef.num_nodes == 1
 
 

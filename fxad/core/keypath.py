@@ -57,7 +57,12 @@ KeyPath = tuple[Any, ...]
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """Print a path: `['w'][0].bias`, or with `simple=True, separator='/'`: `w/0/bias`."""
+    """Print a path: `['w'][0].bias`, or with `simple=True, separator='/'`: `w/0/bias`.
+
+    >>> ((path, leaf),) = fxad.tree.leaves_with_path({"layers": [{"w": 1.0}]})
+    >>> fxad.tree.keystr(path), fxad.tree.keystr(path, simple=True, separator="/")
+    ("['layers'][0]['w']", 'layers/0/w')
+    """
     return separator.join(_bare(key) if simple else str(key) for key in keys)
 
 

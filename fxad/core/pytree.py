@@ -78,12 +78,22 @@ __all__ = [
 
 
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves from left to right."""
+    """The leaves from left to right.
+
+    >>> fxad.tree.leaves({"b": [3, 4], "a": 1})
+    [1, 3, 4]
+    """
     return flatten(tree, is_leaf)[0]
 
 
 def structure(tree: Any, is_leaf: IsLeaf = None) -> TreeDef:
-    """The structure without the leaves."""
+    """The structure without the leaves.
+
+    >>> fxad.tree.structure({"w": 1, "b": (2, 3)})
+    PyTreeDef({'b': (*, *), 'w': *})
+    >>> fxad.tree.structure([1, 2]) == fxad.tree.structure(["a", "b"])
+    True
+    """
     return flatten(tree, is_leaf)[1]
 
 
@@ -94,6 +104,9 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     """Apply `f` to each leaf of `tree` and the subtrees of `rest` at the same place.
 
     Raises TreeError naming the path if a tree of `rest` lacks the structure of `tree`.
+
+    >>> fxad.tree.map(lambda p, g: p - 0.1 * g, {"w": 1.0, "b": [2.0]}, {"w": 5.0, "b": [10.0]})
+    {'b': [1.0], 'w': 0.5}
     """
     first, treedef = flatten(tree, is_leaf)
     columns = [first, *(treedef.flatten_up_to(other) for other in rest)]
@@ -106,18 +119,30 @@ def reduce(
     initializer: Any = _MISSING,
     is_leaf: IsLeaf = None,
 ) -> Any:
-    """Fold the leaves from the left, starting at `initializer` if one is given."""
+    """Fold the leaves from the left, starting at `initializer` if one is given.
+
+    >>> fxad.tree.reduce(lambda total, x: total + x, {"a": 1, "b": [2, 3]})
+    6
+    """
     start = () if initializer is _MISSING else (initializer,)
     return functools.reduce(function, leaves(tree, is_leaf), *start)
 
 
 def all(tree: Any, is_leaf: IsLeaf = None) -> bool:
-    """Whether every leaf is true."""
+    """Whether every leaf is true.
+
+    >>> fxad.tree.all({"a": True, "b": [1, 0]})
+    False
+    """
     return builtins.all(leaves(tree, is_leaf))
 
 
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
-    """Whether every value is a leaf by itself."""
+    """Whether every value is a leaf by itself.
+
+    >>> fxad.tree.all_leaves([1.0, 2.0]), fxad.tree.all_leaves([1.0, (2.0, 3.0)])
+    (True, False)
+    """
     return builtins.all(structure(value, is_leaf) is LEAF for value in iterable)
 
 
@@ -130,6 +155,10 @@ def flatten_with_path(
     """Like `flatten`, each leaf with the path that leads to it.
 
     `is_leaf_takes_path=True` calls `is_leaf(path, subtree)`.
+
+    >>> found, _ = fxad.tree.flatten_with_path({"layers": [{"w": 1.0}]})
+    >>> [(fxad.tree.keystr(path), leaf) for path, leaf in found]
+    [("['layers'][0]['w']", 1.0)]
     """
     out: list[tuple[KeyPath, Any]] = []
     stop = is_leaf
@@ -157,7 +186,14 @@ def _flatten_with_path(
 def leaves_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[KeyPath, Any]]:
-    """`[(path, leaf), ...]` from left to right."""
+    """`[(path, leaf), ...]` from left to right.
+
+    >>> for path, leaf in fxad.tree.leaves_with_path({"b": [3, 4], "a": 1}):
+    ...     print(fxad.tree.keystr(path), leaf)
+    ['a'] 1
+    ['b'][0] 3
+    ['b'][1] 4
+    """
     return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
@@ -168,7 +204,13 @@ def map_with_path(
     is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
-    """Like `map`, with the leaf's path as the first argument of `f`."""
+    """Like `map`, with the leaf's path as the first argument of `f`.
+
+    >>> def name(path, leaf):
+    ...     return fxad.tree.keystr(path, simple=True, separator=".")
+    >>> fxad.tree.map_with_path(name, {"mlp": [{"w": 1, "b": 2}]})
+    {'mlp': [{'b': 'mlp.0.b', 'w': 'mlp.0.w'}]}
+    """
     pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     columns = [treedef.flatten_up_to(other) for other in rest]
     rows = zip(pairs, *columns, strict=True)
@@ -183,6 +225,9 @@ def broadcast_prefix(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> list[Any
 
     `tree` may be a TreeDef. `vmap` reads `in_axes` this way, with `is_leaf=lambda x: x is None`.
     Raises TreeError naming the path where `prefix` is no prefix of `tree`.
+
+    >>> fxad.tree.broadcast_prefix({"a": 1, "b": 2}, {"a": [0, 0], "b": {"c": 0}})
+    [1, 1, 2]
     """
     treedef = tree if type(tree) is TreeDef else structure(tree)
     out: list[Any] = []
@@ -246,12 +291,20 @@ def _prefix_errors(
 
 
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """The leaves of `prefix_tree` repeated into the structure of `full_tree`."""
+    """The leaves of `prefix_tree` repeated into the structure of `full_tree`.
+
+    >>> fxad.tree.broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": {"c": 0}})
+    {'a': [1, 1], 'b': {'c': 2}}
+    """
     return unflatten(structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
 
 def flatten_prefix(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> list[tuple[Any, Any]]:
-    """`[(leaf of prefix, subtree of tree at the same place), ...]`."""
+    """`[(leaf of prefix, subtree of tree at the same place), ...]`.
+
+    >>> fxad.tree.flatten_prefix({"a": "slow", "b": "fast"}, {"a": [1, 2], "b": 3})
+    [('slow', [1, 2]), ('fast', 3)]
+    """
     first, treedef = flatten(prefix, is_leaf)
     return list(zip(first, treedef.flatten_up_to(tree), strict=True))
 
@@ -263,6 +316,10 @@ def transpose(
 
     `inner_treedef=None` takes the structure of the first subtree. Raises TreeError if they do not
     fit.
+
+    >>> outer, inner = fxad.tree.structure([0, 0]), fxad.tree.structure({"loss": 0, "norm": 0})
+    >>> fxad.tree.transpose(outer, inner, [{"loss": 1, "norm": 2}, {"loss": 3, "norm": 4}])
+    {'loss': [1, 3], 'norm': [2, 4]}
     """
     if inner_treedef is None:
         subtrees = outer_treedef.flatten_up_to(pytree_to_transpose)
@@ -339,6 +396,10 @@ def _article(name: str) -> str:
 
 
 def treedef_tuple(treedefs: Sequence[TreeDef]) -> TreeDef:
-    """The structure of a tuple whose items have the given structures."""
+    """The structure of a tuple whose items have the given structures.
+
+    >>> fxad.tree.treedef_tuple([fxad.tree.structure(1), fxad.tree.structure([2])])
+    PyTreeDef((*, [*]))
+    """
     node = node_type(tuple)
     return TreeDef(node, None, tuple(treedefs), sum(child.num_leaves for child in treedefs))

@@ -166,6 +166,12 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], TreeDef]:
     """The leaves of `tree` from left to right (dicts by sorted key) and its structure.
 
     `is_leaf(subtree)` may stop the descent early. Raises TreeError for unsortable dict keys.
+
+    >>> leaves, structure = fxad.tree.flatten({"b": [3, 4], "a": 1})
+    >>> leaves
+    [1, 3, 4]
+    >>> fxad.tree.unflatten(structure, ["first", "second", "third"])
+    {'a': 'first', 'b': ['second', 'third']}
     """
     out: list[Any] = []
     return out, _flatten(tree, out, is_leaf, _leaf_types if is_leaf is None else _NO_TYPES)
@@ -189,7 +195,12 @@ def _flatten(tree: Any, out: list[Any], is_leaf: IsLeaf, known_leaves: set[type]
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
-    """Put leaves into a structure. Raises TreeError if their number differs from `num_leaves`."""
+    """Put leaves into a structure. Raises TreeError if their number differs from `num_leaves`.
+
+    >>> structure = fxad.tree.structure({"a": 0, "b": [0, 0]})
+    >>> fxad.tree.unflatten(structure, [1, 2, 3])
+    {'a': 1, 'b': [2, 3]}
+    """
     if type(treedef) is not TreeDef:
         raise TypeError(f"unflatten takes (treedef, leaves); got {type(treedef).__name__} first")
     leaves = list(leaves)
