@@ -54,6 +54,11 @@ def dot_product_attention(
 
     Raises ShapeError if the shapes do not go together, TypeMismatch if the mask is not bool,
     BadArgument for an implementation or residuals that are not here.
+
+    >>> q, k, v = fxad.random.normal(fxad.random.key(0), (3, 1, 8, 2, 4))  # 2 heads of depth 4
+    >>> y = fxad.nn.dot_product_attention(q, k, v, is_causal=True)
+    >>> y.shape, bool((y[:, 0] == v[:, 0]).all())  # the first one sees itself alone
+    ((1, 8, 2, 4), True)
     """
     if implementation not in (None, "xla") or return_residual:
         raise BadArgument(

@@ -44,6 +44,10 @@ def linear_cross_entropy(
     batches in which few targets count, as answers to long prompts.
 
     Raises ShapeError if the shapes do not go together, TypeMismatch if targets are not integers.
+
+    >>> x, table = jnp.eye(3), 9 * jnp.eye(3)
+    >>> fxad.nn.linear_cross_entropy(x, table, jnp.array([0, 1, -1])).round(4)  # -1 does not count
+    Array(0.0002, dtype=float32)
     """
     x, table, targets = (value_of(a, "linear_cross_entropy") for a in (x, table, targets))
     good = x.ndim >= 1 and table.ndim == 2 and x.shape == (*targets.shape, table.shape[1])

@@ -41,6 +41,11 @@ def quantize(x: Any, format: str = "nf4") -> tuple[Array, Array]:
 
     Not differentiable. Raises TypeMismatch for another format and for x that are no floats,
     ShapeError for one that is no matrix.
+
+    >>> w = fxad.random.normal(fxad.random.key(0), (4, 64))
+    >>> codes, scales = fxad.nn.quantize(w)
+    >>> codes.dtype, codes.shape, scales.shape
+    (dtype('uint8'), (4, 32), (4, 1))
     """
     x = value_of(x, "quantize")
     _check_format("quantize", format)
@@ -81,6 +86,11 @@ def dequantize(
     unpacks a panel of it at a time, and so do the products of their derivatives. Linear in scales.
 
     Raises TypeMismatch and ShapeError where codes, scales and columns do not go together.
+
+    >>> w = fxad.random.normal(fxad.random.key(0), (4, 64))
+    >>> again = fxad.nn.dequantize(*fxad.nn.quantize(w, "int8"), 64, "int8")
+    >>> again.shape, abs(again - w).max() < 0.02
+    ((4, 64), Array(True, dtype=bool))
     """
     codes, scales = value_of(codes, "dequantize"), value_of(scales, "dequantize")
     _check_format("dequantize", format)

@@ -37,6 +37,11 @@ def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf)
 
     where: bools; elements where it is false count as absent and give 0. initial: a lower bound
     for the maximum that is subtracted.
+
+    >>> fxad.nn.softmax(jnp.array([1.0, 2.0, 3.0])).round(3)
+    Array([0.09 , 0.245, 0.665], dtype=float32)
+    >>> fxad.nn.softmax(jnp.array([1.0, 2.0, 3.0]), where=jnp.array([True, False, True])).round(3)
+    Array([0.119, 0.   , 0.881], dtype=float32)
     """
     terms = exp(_shifted("softmax", x, axis, where, initial))
     total = sum(terms, axis, keepdims=True)
@@ -55,7 +60,11 @@ def _is_lowest(initial: Any) -> bool:
 
 @replayed
 def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:
-    """log(softmax(x)), accurate for small probabilities. Masked elements give -inf."""
+    """log(softmax(x)), accurate for small probabilities. Masked elements give -inf.
+
+    >>> fxad.nn.log_softmax(jnp.array([0.0, 100.0]))
+    Array([-100.,    0.], dtype=float32)
+    """
     shifted = _shifted("log_softmax", x, axis, where, initial)
     total = sum(exp(shifted), axis, keepdims=True)
     if where is not None:
@@ -75,7 +84,11 @@ def standardize(
     algorithm: str = "fast",
 ) -> Array:
     """(x - mean) / sqrt(variance + epsilon) over an axis (or several). The variance is that of
-    the differences from the mean, whichever algorithm is asked for."""
+    the differences from the mean, whichever algorithm is asked for.
+
+    >>> fxad.nn.standardize(jnp.array([1.0, 2.0, 3.0])).round(3)
+    Array([-1.225,  0.   ,  1.225], dtype=float32)
+    """
     (value,) = promoted("standardize", x, inexact=True, numbers=False)
     if mean is None:
         mean = _mean(value, axis, where)
@@ -90,7 +103,13 @@ def _mean(value: Array, axis: Any, where: Any) -> Array:
 
 @replayed
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
-    """A new axis of length num_classes, 1 at position x and 0 elsewhere (all 0 out of range)."""
+    """A new axis of length num_classes, 1 at position x and 0 elsewhere (all 0 out of range).
+
+    >>> fxad.nn.one_hot(jnp.array([0, 2, 5]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.],
+           [0., 0., 0.]], dtype=float32)
+    """
     labels = value_of(x, "one_hot")
     wanted = dt.default_float() if dtype is None else dt.canonicalize(dtype, explicit=True)
     at = axis_index(axis, labels.ndim + 1, "one_hot")
@@ -102,7 +121,11 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
 
 @replayed
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
-    """log(mean(exp(x))) over axes without overflow; where: bools, which elements count."""
+    """log(mean(exp(x))) over axes without overflow; where: bools, which elements count.
+
+    >>> fxad.nn.logmeanexp(jnp.array([1000.0, 1001.0])).round(2)
+    Array(1000.62, dtype=float32)
+    """
     (value,) = promoted("logmeanexp", x, inexact=True, numbers=False)
     if where is None:
         count = sum(ones_like(value), axis, keepdims=keepdims)

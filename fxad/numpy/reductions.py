@@ -418,7 +418,11 @@ def logsumexp(
     where: Any = None,
 ) -> Any:
     """log(sum(exp(a))) without overflow; b scales the terms; where: bools, which terms count.
-    All -inf gives -inf, gradient 0."""
+    All -inf gives -inf, gradient 0.
+
+    >>> (fxad.nn.logsumexp(jnp.array([1000.0, 1000.0])) - 1000).round(3)
+    Array(0.693, dtype=float32)
+    """
     (value,) = promoted("logsumexp", a, inexact=True, numbers=False)
     value = _masked(value, where, -math.inf)
     axes = axes_tuple(axis, value.ndim, "logsumexp")
