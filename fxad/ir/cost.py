@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fxad.core import dtypes as dt
 from fxad.ir.kernel import (
@@ -29,6 +29,7 @@ from fxad.ir.kernel import (
 )
 from fxad.ir.offload_ops import staging
 from fxad.ir.plan import Branch, Copy, Host, Loop, Plan, Run, Step, Taping, While
+from fxad.ir.plan import walk as walk_steps
 from fxad.ir.program import Program
 
 
@@ -41,16 +42,22 @@ def cost(plan: Plan) -> dict[str, int]:
     The body of a while loop counts once, since nobody knows how often it runs; of a branch the
     dearest alternative counts.
     """
-    flops, moved, runs = _steps(plan.steps)
-    arguments = [s for s in plan.slots if s.place == "argument"]
+    kernels = dict.fromkeys(s.kernel for s in walk_steps(plan.steps) if isinstance(s, Run))
+    each = {kernel: (_kernel_flops(kernel), _kernel_bytes(kernel)) for kernel in kernels}
+    flops, moved, runs = _steps(plan.steps, each)
     return {
         "flops": flops,
         "bytes": moved,
         "arena_bytes": plan.arena_bytes,
-        "argument_bytes": sum(s.type.nbytes for s in arguments),
+        "argument_bytes": argument_bytes(plan),
         "result_bytes": sum(s.type.nbytes for s in plan.results),
         "kernels": runs,
     }
+
+
+def argument_bytes(plan: Plan) -> int:
+    """Bytes of all arguments."""
+    return sum(s.type.nbytes for s in plan.slots if s.place == "argument")
 
 
 def peak_bytes(plan: Plan, program: Program) -> int:
@@ -61,26 +68,29 @@ def peak_bytes(plan: Plan, program: Program) -> int:
     return sum(counts[name] for name in named) - donated + staging(program)
 
 
-def _steps(steps: Sequence[Step]) -> tuple[int, int, int]:
+Each = Mapping[Kernel, tuple[int, int]]  # operations and bytes of one run
+
+
+def _steps(steps: Sequence[Step], each: Each) -> tuple[int, int, int]:
     """Operations, bytes and kernel runs of a sequence of steps."""
-    totals = [_step(step) for step in steps]
+    totals = [_step(step, each) for step in steps]
     flops, moved, runs = zip(*totals, strict=True) if totals else ((), (), ())
     return sum(flops), sum(moved), sum(runs)
 
 
-def _step(step: Step) -> tuple[int, int, int]:
+def _step(step: Step, each: Each) -> tuple[int, int, int]:
     match step:
         case Run():
-            return _kernel_flops(step.kernel), _kernel_bytes(step.kernel), 1
+            return *each[step.kernel], 1
         case Copy():
             return 0, 2 * step.src.type.nbytes, 0
         case Loop():
-            flops, moved, runs = _steps(step.body)
+            flops, moved, runs = _steps(step.body, each)
             return step.trips * flops, step.trips * moved, step.trips * runs
         case While():
-            return _steps([*step.cond, *step.body])
+            return _steps([*step.cond, *step.body], each)
         case Branch():
-            return max(map(_steps, step.branches))
+            return max(_steps(branch, each) for branch in step.branches)
         case Host() | Taping():
             return 0, sum(s.type.nbytes for s in (*step.inputs, *step.outputs)), 0
     raise TypeError(f"cost: unknown step {type(step).__name__}")

@@ -6,14 +6,17 @@
 
 where x, mean and rstd are live in any case: then n takes no memory in between. Loops and branches
 keep fewer residuals (`min_cut`); then, where memory is fullest, those residuals are recomputed that
-one pass over others makes, and narrow ones are kept in place of wide ones (`narrow`). Each time the
-program is planned anew, and stays as it was unless its peak falls by WORTH, at less than SHARE more
-time by the cost model. Results keep their bits: the same operations run on the same numbers.
+one pass over others makes, and narrow ones are kept in place of wide ones (`narrow`): both at once,
+or, where that does not pay, one after the other. Each time the program is planned anew, and stays
+as it was unless its peak falls by WORTH, at less than SHARE more time by the cost model. Results
+keep their bits: the same operations run on the same numbers.
 """
 
 from __future__ import annotations
 
-from fxad.ir.cost import cost
+from collections.abc import Sequence
+
+from fxad.ir.cost import argument_bytes, cost
 from fxad.ir.kernel import Map
 from fxad.ir.plan import Plan, Run, Taping, walk
 from fxad.ir.program import Eqn, Program, Var
@@ -22,7 +25,7 @@ from fxad.rematerialization.attempt import Attempt, Attempts, Try
 from fxad.rematerialization.boundary import LARGE, Boundary, boundary_at_peak
 from fxad.rematerialization.choose import FLOPS, MOVED
 from fxad.rematerialization.min_cut import lightened
-from fxad.rematerialization.narrow import exchange
+from fxad.rematerialization.narrow import NOTHING, Exchange, exchange
 from fxad.rematerialization.rewrite import Rewriter
 
 LEAST = 256 << 20  # bytes: a smaller arena is not worth a second lowering and plan
@@ -37,45 +40,60 @@ def rematerialized(program: Program, attempts: Attempts) -> Attempt:
     best = attempts.whole(program)
     if _intermediate_bytes(best.plan) < max(LEAST, PART * _held(best.plan)):
         return best
-    for change in (_lightened, _eased, _narrowed):
-        changed = change(best, attempts.alone)
-        if changed is not best.program:
-            other = attempts.whole(changed)
-            best = other if _pays(other.plan, best.plan) else best
-    return best
+
+    def better(best: Attempt, changed: Program) -> Attempt:
+        if changed is best.program:
+            return best
+        other = attempts.whole(changed)
+        return other if _pays(other.plan, best.plan) else best
+
+    best = better(best, lightened(best.program))
+    peak = _Peak(best)
+    chosen = peak.cheap(attempts.alone)
+    found = peak.narrow(chosen)
+    if chosen and found.recomputed:  # both at once: one plan fewer
+        both = better(best, peak.changed(chosen, found))
+        if both is not best:
+            return both
+    if chosen:
+        best = better(best, peak.changed(chosen, NOTHING))
+        peak = _Peak(best)
+        found = peak.narrow([])
+    return better(best, peak.changed([], found))
 
 
-def _lightened(attempt: Attempt, alone: Try) -> Program:
-    """With fewer residuals of loops and branches."""
-    return lightened(attempt.program)
+class _Peak:
+    """Where the memory of an attempt is fullest, and what may change there."""
 
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._worth = WORTH * _held(attempt.plan)
+        self._ordered = attempt.as_run
+        self._boundary = boundary_at_peak(self._ordered, attempt.stored)
 
-def _eased(attempt: Attempt, alone: Try) -> Program:
-    """With cheap residuals recomputed, where memory is fullest, if they are worth a plan."""
-    ordered = attempt.as_run
-    boundary = boundary_at_peak(ordered, attempt.stored)
-    chosen = cheap(ordered, boundary, alone)
-    if sum(v.type.nbytes for v in chosen) < _worth(attempt.plan):
-        return attempt.program
-    return Rewriter(ordered, boundary, set(), dict.fromkeys(chosen, "recompute")).rewritten()
+    def cheap(self, alone: Try) -> list[Var]:
+        """Cheap residuals, if they are worth a plan."""
+        chosen = cheap(self._ordered, self._boundary, alone)
+        return chosen if sum(v.type.nbytes for v in chosen) >= self._worth else []
 
+    def narrow(self, recomputed: Sequence[Var]) -> Exchange:
+        """Narrow values for the wide ones that are made from them, beside what is recomputed, if
+        that is worth a plan."""
+        found = exchange(self._ordered, self._boundary.without(recomputed))
+        return found if found.freed >= self._worth else NOTHING
 
-def _narrowed(attempt: Attempt, alone: Try) -> Program:
-    """With narrow values kept for the wide ones that are made from them, where memory is fullest,
-    if that is worth a plan."""
-    ordered = attempt.as_run
-    boundary = boundary_at_peak(ordered, attempt.stored)
-    found = exchange(ordered, boundary)
-    if found.freed < _worth(attempt.plan):
-        return attempt.program
-    ways = dict.fromkeys(found.recomputed, "recompute")
-    return Rewriter(ordered, boundary, found.kept, ways).rewritten()
+    def changed(self, chosen: Sequence[Var], found: Exchange) -> Program:
+        """The program with these changes; itself if there are none."""
+        ways = dict.fromkeys([*chosen, *found.recomputed], "recompute")
+        if not ways:
+            return self._attempt.program
+        return Rewriter(self._ordered, self._boundary, found.kept, ways).rewritten()
 
 
 def _pays(other: Plan, plan: Plan) -> bool:
     """Whether a plan frees enough of another one's memory in little more time."""
     freed = _intermediate_bytes(plan) - _intermediate_bytes(other)
-    return freed >= _worth(plan) and _seconds(other) <= (1 + SHARE) * _seconds(plan)
+    return freed >= WORTH * _held(plan) and _seconds(other) <= (1 + SHARE) * _seconds(plan)
 
 
 def cheap(program: Program, boundary: Boundary, alone: Try) -> list[Var]:
@@ -131,13 +149,9 @@ def _is_one_pass(plan: Plan) -> bool:
     return all(isinstance(stage, Map) for stage in steps[0].kernel.body)
 
 
-def _worth(plan: Plan) -> float:
-    return WORTH * _held(plan)
-
-
 def _held(plan: Plan) -> float:
     """Bytes of arena, tapes and arguments."""
-    return _intermediate_bytes(plan) + cost(plan)["argument_bytes"]
+    return _intermediate_bytes(plan) + argument_bytes(plan)
 
 
 def _intermediate_bytes(plan: Plan) -> int:

@@ -7,7 +7,7 @@ boundary.residuals                                # {value: bytes}
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fxad.ir.offload_ops import nbytes_of
 from fxad.ir.pairs.regions import Region
@@ -31,6 +31,13 @@ class Boundary:
     live: dict[Var, int]
     stored: set[Var]
     exact: set[Var]
+
+    def without(self, values: Sequence[Var]) -> Boundary:
+        """What it is when these residuals are recomputed."""
+        gone = set(values)
+        residuals = {v: size for v, size in self.residuals.items() if v not in gone}
+        live = {v: size for v, size in self.live.items() if v not in gone}
+        return replace(self, residuals=residuals, live=live, stored=self.stored - gone)
 
     def anchors(self, program: Program, parts: int) -> set[Var]:
         """What must be kept so that each of `parts` pieces of the equations before can be

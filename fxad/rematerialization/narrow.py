@@ -37,6 +37,9 @@ class Exchange(NamedTuple):
         return sum(map(nbytes_of, self.recomputed)) - sum(map(nbytes_of, self.kept))
 
 
+NOTHING = Exchange([], set())
+
+
 def exchange(program: Program, boundary: Boundary) -> Exchange:
     """What frees bytes at a boundary: all wide residuals that elementwise equations and views make
     from narrow values, from small ones and from other residuals, where all that must be kept for

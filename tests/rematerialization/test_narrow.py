@@ -58,7 +58,7 @@ def gradient(layer, columns, dtype):
 
 def without_it(program, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(automatic, "_narrowed", lambda attempt, alone: attempt.program)
+        patched.setattr(automatic, "exchange", lambda program, boundary: automatic.NOTHING)
         return rematerialized(program)
 
 
@@ -85,3 +85,36 @@ def test_float32_alone_stays(layer, columns, monkeypatch):
     program, _ = gradient(layer, columns, jnp.float32)
     (_, before), (_, after) = without_it(program, monkeypatch), rematerialized(program)
     assert str(after) == str(before)
+
+
+def both(x, w):
+    return attended(normed(x, w[:, :WIDTH]), w)
+
+
+def with_plans(program, monkeypatch, refused):
+    """What is chosen, and how many plans were compared; the first `refused` do not pay."""
+    compared = []
+    pays = automatic._pays
+
+    def told(other, plan):
+        compared.append(other)
+        return len(compared) > refused and pays(other, plan)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(automatic, "_pays", told)
+        return rematerialized(program)[1], len(compared)
+
+
+def test_cheap_values_and_narrow_ones_take_one_plan_together(monkeypatch):
+    """Where both at once do not pay they are tried one after the other."""
+    program, args = gradient(both, 3 * WIDTH, jnp.bfloat16)
+    at_once, plans = with_plans(program, monkeypatch, 0)
+    assert plans == 1
+    in_turn, plans = with_plans(program, monkeypatch, 1)
+    assert plans == 3
+    before = plan(program)
+    assert before.arena_bytes - at_once.arena_bytes >= WIDE * DEPTH
+    assert before.arena_bytes - in_turn.arena_bytes >= WIDE * DEPTH
+    results = (Executable(p).run([np.array(a) for a in args]) for p in (before, at_once, in_turn))
+    plain, *changed = ([np.asarray(a).tobytes() for a in result] for result in results)
+    assert changed == [plain, plain]
