@@ -59,6 +59,9 @@ def print(fmt: str, /, *args: Any, ordered: bool = False, **kwargs: Any) -> None
     Under vmap every lane prints a line, lanes in order (one line if no value differs between
     lanes). All effects keep the program's order, `ordered` or not; the argument is taken for code
     ported from JAX. Raises TypeMismatch if fmt is not a string.
+
+    >>> y = fxad.jit(lambda x: (fxad.debug.print("x is {}", x), 2 * x)[1])(1.5)
+    x is 1.5
     """
     if not isinstance(fmt, str):
         raise TypeMismatch(f"debug.print: the format must be a string, got {type(fmt).__name__}")
@@ -74,6 +77,11 @@ def callback(callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None
 
     It is called exactly once per execution (once per lane under vmap), also when a gradient is
     taken. Exceptions it raises reach the caller.
+
+    >>> seen = []
+    >>> y = fxad.jit(lambda x: (fxad.debug.callback(seen.append, x), 2 * x)[1])(1.5)
+    >>> seen
+    [array(1.5, dtype=float32)]
     """
     _call(callback, name_of(callback), None, _EFFECT, args, kwargs)
 
@@ -84,6 +92,11 @@ def breakpoint(*args: Any, **kwargs: Any) -> None:
     In the debugger `args` is the tuple of the values (NumPy arrays), `values` the dict of those
     given by name; `c` goes on. What is called is `sys.breakpointhook`, so PYTHONBREAKPOINT chooses
     the debugger (0: none). Called as often as `callback` calls its function.
+
+    >>> from unittest.mock import patch
+    >>> with patch("sys.breakpointhook", lambda: print("stopped")):
+    ...     fxad.debug.breakpoint(jnp.ones(2), step=3)
+    stopped
     """
 
     def stop(*args: Any, **values: Any) -> None:
@@ -106,6 +119,10 @@ def pure_callback(
     converted, shapes must agree). The function must depend on its arguments alone: a call whose
     result nobody needs may be left out. It has no derivative of its own. Lanes of a vmap are
     called one after another; vmap_method is accepted for ported code.
+
+    >>> import numpy as np
+    >>> fxad.jit(lambda x: fxad.pure_callback(np.sort, x, x))(jnp.array([3.0, 1.0, 2.0]))
+    Array([1., 2., 3.], dtype=float32)
     """
     return _call(callback, name_of(callback), result_shape_dtypes, (), args, kwargs)
 
@@ -119,7 +136,16 @@ def io_callback(
     **kwargs: Any,
 ) -> Any:
     """As `pure_callback`, but for functions with effects: called exactly once, in the program's
-    order whether `ordered` or not."""
+    order whether `ordered` or not.
+
+    >>> import numpy as np
+    >>> notes = []
+    >>> note = lambda x: (notes.append(float(x)), np.int32(len(notes)))[1]
+    >>> fxad.jit(lambda x: fxad.debug.io_callback(note, fxad.ShapeDtypeStruct((), "int32"), x))(4.0)
+    Array(1, dtype=int32)
+    >>> notes
+    [4.0]
+    """
     return _call(function, name_of(function), result, _EFFECT, args, kwargs)
 
 
@@ -168,6 +194,11 @@ def explain_retrace(function: Callable[..., Any]) -> Callable[..., str]:
     differs from the nearest trace it has. Raises TypeMismatch for what is not jitted.
 
     `fxad.config.max_traces` limits the signatures per function.
+
+    >>> f = fxad.jit(jnp.sin)
+    >>> y = f(jnp.ones(2))
+    >>> print(fxad.debug.explain_retrace(f)(jnp.ones(3)))
+    jit(sin) is traced again: args[0] is f32[3], not f32[2]
     """
     if not isinstance(function, Jit):
         raise TypeMismatch(
@@ -186,6 +217,13 @@ def nans(infinities: bool = True) -> Iterator[None]:
     Everything runs op by op on the NumPy reference, forward and backward, compiled functions
     included: slow, but the error names the op, its types and the line. An infinity written into
     the program (a mask) is not an error. Outside the block nothing is checked or slower.
+
+    >>> with fxad.debug.nans():
+    ...     try:
+    ...         fxad.jit(lambda x: jnp.log(x))(-1.0)
+    ...     except fxad.errors.NumericsError:
+    ...         print("caught")
+    caught
     """
     with watching(functools.partial(_check, infinities)):
         yield

@@ -43,7 +43,11 @@ __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
 
 class ResizeMethod(enum.Enum):
-    """How pixels between pixels are found."""
+    """How pixels between pixels are found.
+
+    >>> fxad.image.resize(jnp.array([0.0, 4.0]), (4,), fxad.image.ResizeMethod.NEAREST)
+    Array([0., 0., 4., 4.], dtype=float32)
+    """
 
     NEAREST = 0
     LINEAR = 1
@@ -177,6 +181,9 @@ def resize(
     method: "nearest" (which keeps the dtype; others give floats), "linear", "cubic", "lanczos3",
     "lanczos5", "cubic-pytorch" or "area", or a ResizeMethod. `antialias` filters what is made
     smaller. Raises BadArgument for another method, ShapeError for another number of axes.
+
+    >>> fxad.image.resize(jnp.array([[0.0, 4.0]]), (1, 4), "linear")
+    Array([[0., 1., 3., 4.]], dtype=float32)
     """
     value = value_of(image, "resize")
     sizes = _shape("resize", value, shape)
@@ -213,6 +220,10 @@ def scale_and_translate(
     scale, translation: a number for each of these axes [k], which may be traced and have
     derivatives. New pixels whose centres come from outside the image are 0. Methods are those of
     `resize` but "nearest".
+
+    >>> x = jnp.array([0.0, 1.0, 2.0, 3.0])
+    >>> fxad.image.scale_and_translate(x, (4,), (0,), jnp.ones(1), jnp.array([1.0]), "linear")
+    Array([0., 0., 1., 2.], dtype=float32)
     """
     name = "scale_and_translate"
     value = value_of(image, name)

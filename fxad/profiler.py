@@ -117,6 +117,11 @@ def start_trace(
     create_perfetto_trace: also write `perfetto_trace.json.gz`, of the same content.
     profiler_options is accepted for code ported from JAX. Raises BadArgument where a trace is being
     recorded, and for create_perfetto_link, which would open a browser.
+
+    >>> import tempfile
+    >>> fxad.profiler.start_trace(tempfile.mkdtemp())
+    >>> y = fxad.jit(jnp.sin)(1.0)
+    >>> fxad.profiler.stop_trace()
     """
     global _recording
     if create_perfetto_link:
@@ -137,6 +142,13 @@ def stop_trace() -> None:
     """End the trace and write it to `log_dir/plugins/profile/DATE_TIME/HOST.trace.json.gz`.
 
     Raises BadArgument where none is being recorded, OSError where the disk fails.
+
+    >>> import pathlib, tempfile
+    >>> directory = pathlib.Path(tempfile.mkdtemp())
+    >>> fxad.profiler.start_trace(directory)
+    >>> fxad.profiler.stop_trace()
+    >>> len([*directory.rglob("*.trace.json.gz")])
+    1
     """
     global _recording
     with _lock:
@@ -158,7 +170,9 @@ def trace(
     raises.
 
     >>> import gzip, json, pathlib, tempfile
-    >>> square = fxad.jit(lambda x: x * x)
+    >>> @fxad.jit
+    ... def square(x):
+    ...     return x * x
     >>> with tempfile.TemporaryDirectory() as where:
     ...     with fxad.profiler.trace(where):
     ...         with fxad.profiler.TraceAnnotation("mine", size=3):
@@ -166,7 +180,7 @@ def trace(
     ...     (path,) = pathlib.Path(where).rglob("*.trace.json.gz")
     ...     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     >>> [(e["name"], e["args"]) for e in events if e["ph"] == "X"]
-    [('jit(<lambda>)', {}), ('mine', {'size': 3})]
+    [('jit(square)', {}), ('mine', {'size': 3})]
     """
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:
@@ -177,7 +191,11 @@ def trace(
 
 class TraceAnnotation:
     """A span of this name in the trace, if one is being recorded; further arguments are shown with
-    it. `with TraceAnnotation("load"): ...`"""
+    it. `with TraceAnnotation("load"): ...`
+
+    >>> with fxad.profiler.TraceAnnotation("load", file="a.bin"):
+    ...     y = jnp.sin(1.0)
+    """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self._name, self._args = name, kwargs
@@ -194,7 +212,11 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A span of one step of a training loop: give its number as `step_num`."""
+    """A span of one step of a training loop: give its number as `step_num`.
+
+    >>> with fxad.profiler.StepTraceAnnotation("train", step_num=3):
+    ...     y = jnp.sin(1.0)
+    """
 
 
 def annotate_function(func: F, name: str | None = None, **decorator_kwargs: Any) -> F:

@@ -104,7 +104,17 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
 
 
 def static(**options: Any) -> Any:
-    """`dataclasses.field(**options)` for a field that `register_dataclass` keeps as static data."""
+    """`dataclasses.field(**options)` for a field that `register_dataclass` keeps as static data.
+
+    >>> import dataclasses
+    >>> @fxad.tree.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     weight: fxad.Array
+    ...     width: int = fxad.tree.static(default=4)
+    >>> fxad.tree.leaves(Layer(1.0))
+    [1.0]
+    """
     metadata = {"static": True, **(options.pop("metadata", None) or {})}
     return importlib.import_module("dataclasses").field(metadata=metadata, **options)
 

@@ -49,6 +49,8 @@ def check_grads(
     function must be smooth at `args`. The error names the argument whose derivative is furthest
     off. Raises BadArgument for unknown modes or an order below 1, TypeMismatch if nothing in
     `args` can be differentiated.
+
+    >>> fxad.check_grads(jnp.sin, (0.5,), order=2)
     """
     chosen = (modes,) if isinstance(modes, str) else tuple(modes)
     unknown = [m for m in chosen if m not in MODES]

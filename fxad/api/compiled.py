@@ -49,7 +49,12 @@ _options = {"fusion": True}
 
 @contextmanager
 def disable_jit(disable: bool = True) -> Iterator[None]:
-    """Interpret everything on the NumPy reference inside this block (False: compile as usual)."""
+    """Interpret everything on the NumPy reference inside this block (False: compile as usual).
+
+    >>> with fxad.disable_jit():  # Python sees the values
+    ...     fxad.jit(lambda x: print(float(x)))(2.0)
+    2.0
+    """
     before = _state.interpret
     _state.interpret = disable
     try:

@@ -42,6 +42,10 @@ def explain_copies(function: Callable[..., Any]) -> Callable[..., CopyReport]:
     Arguments that native code cannot read in place, donated arguments whose memory cannot be
     taken over, copies between buffers (state of loops, branches), results that are arguments.
     `f` may be jitted or not; it is compiled, not run.
+
+    >>> report = fxad.debug.explain_copies(fxad.jit(lambda x: x + 1))(jnp.ones(3))
+    >>> print(report)
+    no copies
     """
     jitted = function if isinstance(function, Jit) else jit(function)
 

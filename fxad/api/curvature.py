@@ -28,6 +28,9 @@ def hvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> Any:
     """Hessian times a vector, without the Hessian: forward over reverse.
 
     The product has the structure of `primals`, without the tuple if there is one argument.
+
+    >>> fxad.hvp(lambda x: x[0] ** 2 * x[1], (jnp.array([1.0, 3.0]),), (jnp.array([1.0, 0.0]),))
+    Array([6., 2.], dtype=float32)
     """
 
     def gradient(*xs: Any) -> Any:
@@ -43,6 +46,9 @@ def hessian_diag(function: Callable[..., Any], argnums: int = 0) -> Callable[...
 
     Elements that the Hessian does not couple (see `sparse_hessian`) share a product with it: one
     product suffices for a sum of functions of one element each, n where everything is coupled.
+
+    >>> fxad.hessian_diag(lambda x: (x**3).sum())(jnp.array([1.0, 2.0]))
+    Array([ 6., 12.], dtype=float32)
     """
     name = f"hessian_diag({name_of(function)})"
     gradient = grad(function, argnums)
@@ -101,6 +107,10 @@ def gnvp(
     `loss` takes the model's result and gives a scalar. For a loss convex in the model's result the
     matrix is positive semidefinite. The product has the structure of `primals`, without the tuple
     if there is one argument. Raises TreeError if the tangents' structure differs.
+
+    >>> model, loss = lambda w: w**2, lambda y: (y**2).sum()
+    >>> fxad.gnvp(model, loss, (jnp.array([1.0, 3.0]),), (jnp.ones(2),))  # 2 (2 w)**2
+    Array([ 8., 72.], dtype=float32)
     """
     name = f"gnvp({name_of(model)})"
     leaves, tree = flatten_args((tuple(primals), {}), name)

@@ -54,7 +54,11 @@ def _trace(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]):
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result's shapes and dtypes, as ShapeDtypeStructs; nothing is computed. What a function
-    returns may hold ShapeDtypeStructs itself."""
+    returns may hold ShapeDtypeStructs itself.
+
+    >>> fxad.eval_shape(lambda x: (x @ x.T).sum(0), jnp.ones((3, 2)))
+    ShapeDtypeStruct(shape=(3,), dtype=float32)
+    """
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -166,6 +170,13 @@ def make_ir(
 
     With return_shape a pair: the Program, and the result's ShapeDtypeStructs. axis_env: None;
     names of axes come from `vmap`.
+
+    >>> print(fxad.make_ir(lambda x: jnp.sin(x) * 2)(1.0))
+    program f(x: f32[]) {
+      a: f32[] = sin(x)  # ...
+      b: f32[] = mul(a, 2.0:f32)  # ...
+      return b
+    }
     """
     if axis_env is not None:
         raise BadArgument("make_ir: axis_env must be None; name axes with vmap(..., axis_name=)")
@@ -237,6 +248,10 @@ def jacfwd(
 
     holomorphic: arguments and results are complex, and the derivative is that of a holomorphic
     function.
+
+    >>> fxad.jacfwd(lambda x: x[:2] * x[2])(jnp.array([1.0, 2.0, 5.0]))
+    Array([[5., 0., 1.],
+           [0., 5., 2.]], dtype=float32)
     """
 
     @functools.wraps(fun)
@@ -303,6 +318,10 @@ def jacrev(
 
     holomorphic: arguments and results are complex, and the derivative is that of a holomorphic
     function. allow_int: integer arguments have zero derivatives instead of being an error.
+
+    >>> fxad.jacrev(lambda x: x[:2] * x[2])(jnp.array([1.0, 2.0, 5.0]))
+    Array([[5., 0., 1.],
+           [0., 5., 2.]], dtype=float32)
     """
 
     @functools.wraps(fun)
@@ -370,6 +389,11 @@ def hessian(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """Second derivatives: forward over reverse."""
+    """Second derivatives: forward over reverse.
+
+    >>> fxad.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 3.0]))
+    Array([[6., 2.],
+           [2., 0.]], dtype=float32)
+    """
     inner = jacrev(fun, argnums, has_aux, holomorphic)
     return jacfwd(inner, argnums, has_aux, holomorphic)

@@ -44,6 +44,14 @@ def indices() -> Iterator[None]:
 
     As in `nans` everything runs op by op, compiled functions included; the error names the
     function, the index, the axis and the line. Outside the block nothing is checked or slower.
+
+    >>> from fxad.errors import NumericsError
+    >>> with fxad.debug.indices():
+    ...     try:
+    ...         jnp.arange(3)[jnp.array([5])]
+    ...     except NumericsError as error:
+    ...         print("caught")
+    caught
     """
     before = _state.on
     _state.on = True

@@ -442,6 +442,9 @@ def make_jaxpr(
     (`.program`, `.text()`, `.to_python()`) with JAX's names for its parts.
 
     With return_shape a pair: it, and the result's ShapeDtypeStructs.
+
+    >>> [eqn.primitive.name for eqn in fxad.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0).eqns]
+    ['sin', 'mul']
     """
     make = make_ir(fun, static_argnums, axis_env, return_shape=True)
 

@@ -48,6 +48,14 @@ def override(
     function traced inside keeps the rule, and a jitted one is traced anew when it is differentiated
     inside. Numbers among the operands come as arrays. Of this thread only. Raises BadArgument for
     an unknown op, an op that holds programs, or no rule.
+
+    >>> def clipped(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return jnp.exp(x), jnp.minimum(jnp.exp(x), 10.0) * t
+    >>> with fxad.override("exp", jvp=clipped):
+    ...     slope = fxad.grad(jnp.exp)(5.0)
+    >>> slope
+    Array(10., dtype=float32)
     """
     if op not in OPS:
         near = importlib.import_module("difflib").get_close_matches(op, OPS, 1)

@@ -47,6 +47,10 @@ def device_put(
 
     `device` and `src` may be what `devices()` gives; the other two are hints. Raises
     BadArgument for the name of one, and DonatedError for an array whose memory was given away.
+
+    >>> import numpy as np
+    >>> fxad.device_put({"a": np.ones(2, np.float32)})
+    {'a': Array([1., 1.], dtype=float32)}
     """
     for place in (device, src):
         if isinstance(place, str):
@@ -63,7 +67,11 @@ def _put(leaf: Any) -> Any:
 
 def device_get(x: Any) -> Any:
     """The tree with its Arrays as read-only NumPy arrays; traced values and typed random keys as
-    they are."""
+    they are.
+
+    >>> type(fxad.device_get(jnp.ones(2)))
+    <class 'numpy.ndarray'>
+    """
 
     def got(leaf: Any) -> Any:
         return np.asarray(leaf) if isinstance(leaf, Concrete) and leaf.dtype != dt.key else leaf
@@ -72,7 +80,11 @@ def device_get(x: Any) -> Any:
 
 
 def block_until_ready(x: Any) -> Any:
-    """The tree itself: results are ready when a call returns."""
+    """The tree itself: results are ready when a call returns.
+
+    >>> fxad.block_until_ready({"a": jnp.ones(2)})
+    {'a': Array([1., 1.], dtype=float32)}
+    """
     return x
 
 
@@ -80,7 +92,14 @@ def block_until_ready(x: Any) -> Any:
 def named_scope(name: str) -> Iterator[None]:
     """Inside, equations are said to be in this scope, and so are their derivatives: a section of a
     program's text, and a part of the place that profiles and messages give
-    (`model.py:12 in attention`). Raises TypeMismatch for a name that is no string."""
+    (`model.py:12 in attention`). Raises TypeMismatch for a name that is no string.
+
+    >>> def f(x):
+    ...     with fxad.named_scope("scale"):
+    ...         return 2 * x
+    >>> "scale" in str(fxad.make_ir(f)(1.0))
+    True
+    """
     if not isinstance(name, str):
         raise TypeMismatch(f"named_scope: the name must be a string, not {name!r}")
     with location.scope(name):
@@ -88,7 +107,12 @@ def named_scope(name: str) -> Iterator[None]:
 
 
 def named_call(fun: F, *, name: str | None = None) -> F:
-    """The function in a `named_scope` of its name, or of this one."""
+    """The function in a `named_scope` of its name, or of this one.
+
+    >>> halve = fxad.named_call(lambda x: x / 2, name="halve")
+    >>> halve(3.0)
+    1.5
+    """
     scope = getattr(fun, "__name__", "f") if name is None else name
 
     @functools.wraps(fun)
@@ -100,7 +124,11 @@ def named_call(fun: F, *, name: str | None = None) -> F:
 
 
 def default_backend() -> str:
-    """The platform results live on."""
+    """The platform results live on.
+
+    >>> fxad.default_backend()
+    'cpu'
+    """
     return "cpu"
 
 
@@ -128,7 +156,11 @@ class Device:
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The one device there is. Raises DeviceError for a backend other than "cpu"."""
+    """The one device there is. Raises DeviceError for a backend other than "cpu".
+
+    >>> fxad.devices()
+    [CpuDevice(id=0)]
+    """
     if backend not in (None, "cpu"):
         raise DeviceError(f"devices: Unknown backend {backend!r}; there is 'cpu'")
     return [Device()]
@@ -138,14 +170,22 @@ def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: None = None
 ) -> list[Device]:
     """The one device there is. Raises BadArgument for another process, DeviceError for
-    another backend."""
+    another backend.
+
+    >>> fxad.local_devices()
+    [CpuDevice(id=0)]
+    """
     if process_index not in (None, 0) or host_id is not None:
         raise BadArgument("local_devices: there is one process, of number 0")
     return devices(backend)
 
 
 def device_count(backend: str | None = None) -> int:
-    """1."""
+    """1.
+
+    >>> fxad.device_count()
+    1
+    """
     return len(devices(backend))
 
 
@@ -153,10 +193,18 @@ local_device_count = device_count
 
 
 def process_index(backend: str | None = None) -> int:
-    """0: there is one process."""
+    """0: there is one process.
+
+    >>> fxad.process_index()
+    0
+    """
     return 0
 
 
 def process_count(backend: str | None = None) -> int:
-    """1."""
+    """1.
+
+    >>> fxad.process_count()
+    1
+    """
     return 1

@@ -71,6 +71,11 @@ def suggest_precision(
     results is estimated to first order (see `estimate_error`). Equations are taken in the order of
     their errors while the sum allows it. Results hold for arguments like these: run it on typical
     ones. Raises BadArgument if the tolerance is not positive or dtype not a float.
+
+    >>> w, x = jnp.ones((64, 64)) / 64, jnp.ones(64)
+    >>> suggestion = fxad.suggest_precision(lambda w, x: jnp.tanh(w @ x), 0.05)(w, x)
+    >>> len(suggestion.chosen), bool(suggestion.error < 0.05)
+    (2, True)
     """
     low = dt.canonicalize(dtype, explicit=True)
     if not tolerance > 0:

@@ -187,6 +187,10 @@ def profile(function: Callable[..., Any], *args: Any, repeats: int = 5, **kwargs
     that their effects happen once. Donated arguments are copied and stay usable. A call from
     Python adds a few microseconds to each kernel. Raises BadArgument inside another
     transformation.
+
+    >>> found = fxad.profile(lambda x: x @ x, jnp.ones((64, 64)), repeats=2)
+    >>> len(found.kernels)
+    1
     """
     if repeats < 1:
         raise BadArgument(f"profile: repeats must be at least 1, not {repeats}")

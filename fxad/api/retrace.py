@@ -30,7 +30,13 @@ _state = _State()
 @contextmanager
 def no_tracing() -> Iterator[None]:
     """Inside this block (of this thread) a jitted function that would have to be traced raises
-    RetraceError: what runs now is what has run before."""
+    RetraceError: what runs now is what has run before.
+
+    >>> f = fxad.jit(jnp.sin)
+    >>> y = f(0.0)
+    >>> with fxad.no_tracing():
+    ...     y = f(1.0)  # the trace is there
+    """
     before = _state.forbidden
     _state.forbidden = True
     try:

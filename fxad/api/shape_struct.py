@@ -15,7 +15,12 @@ from fxad.trace.convert import shaped
 
 
 class ShapeDtypeStruct:
-    """The shape and dtype of an array that need not exist. sharding: kept as it is given."""
+    """The shape and dtype of an array that need not exist. sharding: kept as it is given.
+
+    >>> like = fxad.ShapeDtypeStruct((3, 4), jnp.float32)
+    >>> fxad.jit(jnp.transpose).lower(like).out_info
+    ShapeDtypeStruct(shape=(4, 3), dtype=float32)
+    """
 
     __slots__ = ("dtype", "shape", "sharding", "weak_type")
 

@@ -41,6 +41,10 @@ class Sparsity:
     argument). mode: "forward" (colours of columns), "reverse" (of rows) or "symmetric" (of columns,
     where an entry may be found as its mirror image); colours: one number per column or row; passes:
     how many there are.
+
+    >>> pattern = fxad.sparse_jacobian(lambda x: x**2).pattern(jnp.ones(1000))
+    >>> pattern.shape, pattern.passes
+    ((1000, 1000), 1)
     """
 
     def __init__(
@@ -92,6 +96,13 @@ class SparseMatrix:
     sorted by row. `data` is an Array (traced under jit), the places are NumPy arrays.
 
     `m @ x`, `x @ m` and `m.T` keep to the entries, and can be differentiated in `data` and `x`.
+
+    >>> f = lambda x: x**2 + jnp.roll(x, 1)
+    >>> m = fxad.sparse_jacobian(f)(jnp.array([1.0, 2.0, 3.0]))
+    >>> m
+    SparseMatrix(f32[6], Sparsity(6 of 3 x 3, 3 forward passes))
+    >>> m @ jnp.ones(3)
+    Array([3., 5., 7.], dtype=float32)
     """
 
     __array_ufunc__ = None  # NumPy's arrays leave `x @ m` to us
@@ -226,6 +237,11 @@ def sparse_jacobian(
     everything is taken to depend on everything. Loops are followed trip by trip; where the number
     of trips depends on arguments, the pattern is that of any number of them. Raises TypeMismatch
     if a leaf is not a float (or complex), ShapeError if `sparsity` is of another shape.
+
+    >>> f = lambda x: x[1:] - x[:-1]
+    >>> j = fxad.sparse_jacobian(f)(jnp.ones(1000))
+    >>> j.shape, len(j.data), j.pattern.passes
+    ((999, 1000), 1998, 2)
     """
     return _sparse(function, argnums, sparsity, symmetric=False)
 
@@ -268,7 +284,13 @@ def sparse_hessian(
     function: Callable[..., Any], argnums: int = 0, *, sparsity: Sparsity | None = None
 ) -> Callable[..., Any]:
     """As `sparse_jacobian`, of the gradient of a scalar function; of two entries that mirror each
-    other one may be found for both, so that an arrow takes two passes and not n."""
+    other one may be found for both, so that an arrow takes two passes and not n.
+
+    >>> f = lambda x: (x[1:] * x[:-1] ** 2).sum()  # each element with its neighbours
+    >>> h = fxad.sparse_hessian(f)(jnp.ones(1000))
+    >>> h.shape, len(h.data), h.pattern.passes
+    ((1000, 1000), 2997, 3)
+    """
     return _sparse(grad(function, argnums), argnums, sparsity, symmetric=True)
 
 

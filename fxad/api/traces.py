@@ -117,6 +117,9 @@ def traces_of(function: Callable[..., Any], options: Hashable) -> Traces:
 
 
 def clear_caches() -> None:
-    """Forget the traces of all jitted functions."""
+    """Forget the traces of all jitted functions.
+
+    >>> fxad.clear_caches()
+    """
     for traces in list(_all):
         traces.clear()

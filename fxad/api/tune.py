@@ -79,6 +79,9 @@ def tune(
     on such a processor, uses the answers (`FXAD_CACHE=0`: in this process only). No result changes
     by a bit.
     Raises BadArgument inside another transformation.
+
+    >>> fxad.tune(lambda x: x @ x, jnp.ones((64, 64)), seconds=0.01).products  # too small to matter
+    ()
     """
     if not isinstance(seconds, numbers.Real) or not seconds > 0:
         raise BadArgument(f"tune: seconds must be a number above 0, not {seconds!r}")

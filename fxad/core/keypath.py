@@ -14,7 +14,12 @@ from fxad.core.record import valued
 
 @valued
 class DictKey:
-    """`tree[key]` of a mapping."""
+    """`tree[key]` of a mapping.
+
+    >>> path, leaf = fxad.tree.leaves_with_path({"a": 5})[0]
+    >>> path, leaf
+    ((DictKey(key='a'),), 5)
+    """
 
     key: Hashable
 
@@ -24,7 +29,11 @@ class DictKey:
 
 @valued
 class SequenceKey:
-    """`tree[idx]` of a list or tuple."""
+    """`tree[idx]` of a list or tuple.
+
+    >>> fxad.tree.leaves_with_path([5])
+    [((SequenceKey(idx=0),), 5)]
+    """
 
     idx: int
 
@@ -34,7 +43,13 @@ class SequenceKey:
 
 @valued
 class GetAttrKey:
-    """`tree.name` of a namedtuple, dataclass or other object."""
+    """`tree.name` of a namedtuple, dataclass or other object.
+
+    >>> from collections import namedtuple
+    >>> Point = namedtuple("Point", "x y")
+    >>> fxad.tree.leaves_with_path(Point(1, 2))
+    [((GetAttrKey(name='x'),), 1), ((GetAttrKey(name='y'),), 2)]
+    """
 
     name: str
 
@@ -44,7 +59,11 @@ class GetAttrKey:
 
 @valued
 class FlattenedIndexKey:
-    """The n-th child of a registered node that names no keys."""
+    """The n-th child of a registered node that names no keys.
+
+    >>> fxad.tree.leaves_with_path(fxad.tree.Partial(max, 7))[0][1]
+    7
+    """
 
     key: int
 

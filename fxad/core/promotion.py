@@ -214,12 +214,20 @@ def entry_of(value: Any) -> Entry:
 
 
 def result_type(*args: Any) -> np.dtype:
-    """The dtype that values, dtypes and Python scalars promote to together."""
+    """The dtype that values, dtypes and Python scalars promote to together.
+
+    >>> jnp.result_type(jnp.int8, 1.0), jnp.result_type(jnp.bfloat16, jnp.float16)
+    (dtype('float32'), dtype('float32'))
+    """
     return promote(*map(entry_of, args))[0]
 
 
 def promote_types(a: Any, b: Any) -> np.dtype:
-    """The dtype that two strong dtypes promote to."""
+    """The dtype that two strong dtypes promote to.
+
+    >>> jnp.promote_types(jnp.int32, jnp.float16)
+    dtype('float16')
+    """
     return promote(*((dtypes.canonicalize(d, explicit=True), False) for d in (a, b)))[0]
 
 

@@ -255,7 +255,12 @@ def prefix_errors(
     prefix: Any, tree: Any, is_leaf: IsLeaf = None
 ) -> list[Callable[[str], TreeError]]:
     """One error for each place that keeps `prefix` from being a prefix of `tree` (or TreeDef), as
-    a function of the name by which the message calls the prefix."""
+    a function of the name by which the message calls the prefix.
+
+    >>> (error,) = fxad.tree.prefix_errors([0, 0], [1, 2, 3])
+    >>> print(str(error("in_axes")).splitlines()[0])
+    pytree structure error: different lengths of list at key path
+    """
     treedef = tree if type(tree) is TreeDef else structure(tree)
     return list(_prefix_errors(prefix, treedef, (), is_leaf))
 
@@ -344,6 +349,8 @@ def same_structure_or_raise(a: Any, b: Any, what: str) -> None:
     """Raise TreeError naming the first path at which two trees (or TreeDefs) differ.
 
     `what` opens the message, for instance "scan: carry in and carry out".
+
+    >>> fxad.tree.same_structure_or_raise({"a": 1}, {"a": 2}, "before and after")
     """
     first, second = (x if type(x) is TreeDef else structure(x) for x in (a, b))
     if first == second:
@@ -366,6 +373,9 @@ def leaf_error(
     """The error for a leaf that is no array, with the fix that suits its type.
 
     path: where it is, as a path or in words.
+
+    >>> print(str(fxad.tree.leaf_error("text", "params.name")).split(" (")[0])
+    params.name is a str, expected an array or a number: leave it out of the tree
     """
     import dataclasses
 

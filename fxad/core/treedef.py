@@ -23,6 +23,11 @@ class TreeDef:
     """The structure of a pytree without its leaves. Immutable, hashable, compared by value.
 
     `node` is None for a leaf; `data` is what the node type keeps besides its children.
+
+    >>> fxad.tree.structure({"a": 1, "b": [2, 3]})
+    PyTreeDef({'a': *, 'b': [*, *]})
+    >>> fxad.tree.structure({"a": 1, "b": [2, 3]}).num_leaves
+    3
     """
 
     __slots__ = ("_children", "_hash", "data", "node", "num_leaves")

@@ -234,7 +234,9 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     return OPS["transpose"](value, permutation=(*places, *rest))[tuple(wrapped)]
 
 
-def _scatter(name: str, monoid: str, doc: str) -> Any:
+def _scatter(name: str, monoid: str, doc: str, example: str) -> Any:
+    """example: what becomes of 2, 2, 2 with 1 at place 0 and 5 at place 2."""
+
     def function(
         operand: Any,
         scatter_indices: Any,
@@ -276,15 +278,20 @@ def _scatter(name: str, monoid: str, doc: str) -> Any:
 
     Windows that stick out are moved inside by mode "clip", and dropped otherwise. Raises
     ShapeError if shapes and numbers do not go together.
+
+    >>> numbers = fxad.lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> x, places, updates = jnp.array([2, 2, 2]), jnp.array([[0], [2]]), jnp.array([1, 5])
+    >>> fxad.lax.{name}(x, places, updates, numbers)
+    Array({example}, dtype=int32)
     """
     return function
 
 
-scatter = _scatter("scatter", "set", "put into it")
-scatter_add = _scatter("scatter_add", "add", "added to it")
-scatter_mul = _scatter("scatter_mul", "mul", "multiplied with it")
-scatter_min = _scatter("scatter_min", "min", "compared to it, the smaller kept")
-scatter_max = _scatter("scatter_max", "max", "compared to it, the larger kept")
+scatter = _scatter("scatter", "set", "put into it", "[1, 2, 5]")
+scatter_add = _scatter("scatter_add", "add", "added to it", "[3, 2, 7]")
+scatter_mul = _scatter("scatter_mul", "mul", "multiplied with it", "[ 2,  2, 10]")
+scatter_min = _scatter("scatter_min", "min", "compared to it, the smaller kept", "[1, 2, 2]")
+scatter_max = _scatter("scatter_max", "max", "compared to it, the larger kept", "[2, 2, 5]")
 
 
 def scatter_apply(

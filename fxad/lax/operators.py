@@ -46,7 +46,11 @@ def _unary(op: str, name: str, doc: str, inexact: bool = False) -> Callable[...,
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
-    """x * y; with out_dtype the product of x and y in that dtype."""
+    """x * y; with out_dtype the product of x and y in that dtype.
+
+    >>> fxad.lax.mul(jnp.array([7, -7, 3]), jnp.array([2, 2, 4]))
+    Array([ 14, -14,  12], dtype=int32)
+    """
     if out_dtype is None:
         return multiply(x, y)
     dtype = dt.canonicalize(out_dtype, explicit=True)
@@ -65,7 +69,11 @@ def nextafter(x1: Any, x2: Any) -> Array:
 def full_like(
     x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
 ) -> Array:
-    """One value with x's shape and dtype."""
+    """One value with x's shape and dtype.
+
+    >>> fxad.lax.full_like(jnp.array([1, 2]), 7, shape=(3,))
+    Array([7, 7, 7], dtype=int32)
+    """
     return _full_like(x, fill_value, dtype, shape, device=device)
 
 
@@ -83,21 +91,130 @@ def _binary(op: str, name: str, doc: str) -> Callable[..., Array]:
     return function
 
 
-erf = _unary("erf", "erf", "The error function.", inexact=True)
-erfc = _unary("erfc", "erfc", "1 - erf(x), accurate for large x.", inexact=True)
-erf_inv = _unary("erfinv", "erf_inv", "The inverse of erf.", inexact=True)
-lgamma = _unary("lgamma", "lgamma", "log |gamma(x)|.", inexact=True)
-logistic = _unary("logistic", "logistic", "1 / (1 + exp(-x)).", inexact=True)
-population_count = _unary("popcount", "population_count", "Number of set bits.")
-clz = _unary("clz", "clz", "Number of leading zero bits.")
+erf = _unary(
+    "erf",
+    "erf",
+    """The error function.
 
-div = _binary("div", "div", "x / y; integers truncate towards zero, x / 0 is 0 for them.")
-rem = _binary("rem", "rem", "Remainder with the sign of x; integer x % 0 is 0.")
-shift_left = _binary("shl", "shift_left", "Bits moved up; 0 past the width.")
-mulhi = _binary("mul_high", "mulhi", "The upper half of the bits of an integer product.")
-shift_right_logical = _binary("shr_logical", "shift_right_logical", "Bits moved down, zeros in.")
+    >>> fxad.lax.erf(jnp.array([-1.5, 0.0, 2.0])).round(3)
+    Array([-0.966,  0.   ,  0.995], dtype=float32)
+    """,
+    inexact=True,
+)
+erfc = _unary(
+    "erfc",
+    "erfc",
+    """1 - erf(x), accurate for large x.
+
+    >>> fxad.lax.erfc(jnp.array([-1.5, 0.0, 2.0])).round(3)
+    Array([1.966, 1.   , 0.005], dtype=float32)
+    """,
+    inexact=True,
+)
+erf_inv = _unary(
+    "erfinv",
+    "erf_inv",
+    """The inverse of erf.
+
+    >>> fxad.lax.erf_inv(jnp.array([-0.5, 0.0, 1.0])).round(3)
+    Array([-0.477,  0.   ,    inf], dtype=float32)
+    """,
+    inexact=True,
+)
+lgamma = _unary(
+    "lgamma",
+    "lgamma",
+    """log |gamma(x)|.
+
+    >>> fxad.lax.lgamma(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([0.572, 0.   , 1.792], dtype=float32)
+    """,
+    inexact=True,
+)
+logistic = _unary(
+    "logistic",
+    "logistic",
+    """1 / (1 + exp(-x)).
+
+    >>> fxad.lax.logistic(jnp.array([-1.5, 0.0, 2.0])).round(3)
+    Array([0.182, 0.5  , 0.881], dtype=float32)
+    """,
+    inexact=True,
+)
+population_count = _unary(
+    "popcount",
+    "population_count",
+    """Number of set bits.
+
+    >>> fxad.lax.population_count(jnp.array([0, 7, 255]))
+    Array([0, 3, 8], dtype=int32)
+    """,
+)
+clz = _unary(
+    "clz",
+    "clz",
+    """Number of leading zero bits.
+
+    >>> fxad.lax.clz(jnp.array([1, 255]))
+    Array([31, 24], dtype=int32)
+    """,
+)
+
+div = _binary(
+    "div",
+    "div",
+    """x / y; integers truncate towards zero, x / 0 is 0 for them.
+
+    >>> fxad.lax.div(jnp.array([7, -7, 3]), jnp.array([2, 2, 4]))  # towards zero
+    Array([ 3, -3,  0], dtype=int32)
+    >>> fxad.lax.div(1.0, 0.0)
+    Array(inf, dtype=float32)
+    """,
+)
+rem = _binary(
+    "rem",
+    "rem",
+    """Remainder with the sign of x; integer x % 0 is 0.
+
+    >>> fxad.lax.rem(jnp.array([7, -7, 3]), jnp.array([2, 2, 4]))
+    Array([ 1, -1,  3], dtype=int32)
+    """,
+)
+shift_left = _binary(
+    "shl",
+    "shift_left",
+    """Bits moved up; 0 past the width.
+
+    >>> fxad.lax.shift_left(jnp.array([1, 3]), 4)
+    Array([16, 48], dtype=int32)
+    """,
+)
+mulhi = _binary(
+    "mul_high",
+    "mulhi",
+    """The upper half of the bits of an integer product.
+
+    >>> fxad.lax.mulhi(jnp.array([2**30]), jnp.array([8]))  # the upper 32 of 64 bits
+    Array([2], dtype=int32)
+    """,
+)
+shift_right_logical = _binary(
+    "shr_logical",
+    "shift_right_logical",
+    """Bits moved down, zeros in.
+
+    >>> fxad.lax.shift_right_logical(jnp.array([16, -16]), 28)
+    Array([ 0, 15], dtype=int32)
+    """,
+)
 shift_right_arithmetic = _binary(
-    "shr_arith", "shift_right_arithmetic", "Bits moved down, the sign bit repeated."
+    "shr_arith",
+    "shift_right_arithmetic",
+    """Bits moved down, the sign bit repeated.
+
+    >>> fxad.lax.shift_right_arithmetic(jnp.array([16, -16]), 2)
+    Array([ 4, -4], dtype=int32)
+    """,
 )
 
 
@@ -219,7 +336,11 @@ def _bits(value: Any, dtype: np.dtype) -> Array:
 
 
 def complex(x: Any, y: Any) -> Array:
-    """x + i y of real floats."""
+    """x + i y of real floats.
+
+    >>> fxad.lax.complex(jnp.array([1.0, 2.0]), jnp.array([0.0, -1.0]))
+    Array([1.+0.j, 2.-1.j], dtype=complex64)
+    """
     a, b = promoted("complex", x, y, inexact=True, numbers=False)
     return OPS["complex"](a, b)
 

@@ -33,8 +33,24 @@ def _reduction(op: str, name: str, doc: str) -> Callable[..., Array]:
     return function
 
 
-reduce_sum = _reduction("sum", "reduce_sum", "Sum over axes, in the operand's dtype.")
-reduce_prod = _reduction("prod", "reduce_prod", "Product over axes, in the operand's dtype.")
+reduce_sum = _reduction(
+    "sum",
+    "reduce_sum",
+    """Sum over axes, in the operand's dtype.
+
+    >>> fxad.lax.reduce_sum(jnp.array([[1, 2], [3, 4]]), axes=(0,))
+    Array([4, 6], dtype=int32)
+    """,
+)
+reduce_prod = _reduction(
+    "prod",
+    "reduce_prod",
+    """Product over axes, in the operand's dtype.
+
+    >>> fxad.lax.reduce_prod(jnp.array([[1, 2], [3, 4]]), axes=(1,))
+    Array([ 2, 12], dtype=int32)
+    """,
+)
 _all = _reduction("all", "reduce_and", "")
 _any = _reduction("any", "reduce_or", "")
 
@@ -95,21 +111,29 @@ def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
     return reductions.min(operand, tuple(axes)) if len(axes) else value_of(operand)
 
 
-def _running(op: str) -> Callable[..., Array]:
+def _running(op: str, forwards: str, backwards: str) -> Callable[..., Array]:
+    """forwards, backwards: what becomes of 2, 1, 3 without and with `reverse`."""
+
     def function(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
         value = value_of(operand, op)
         return OPS[op](value, axis=axis_index(axis, value.ndim, op), reverse=reverse)
 
     function.__name__ = function.__qualname__ = op
-    function.__doc__ = f"Running {op[3:]} along an axis, from the end with `reverse`."
+    function.__doc__ = f"""Running {op[3:]} along an axis, from the end with `reverse`.
+
+    >>> fxad.lax.{op}(jnp.array([2.0, 1.0, 3.0])).round(2)
+    Array({forwards}, dtype=float32)
+    >>> fxad.lax.{op}(jnp.array([2.0, 1.0, 3.0]), reverse=True).round(2)
+    Array({backwards}, dtype=float32)
+    """
     return function
 
 
-cumsum = _running("cumsum")
-cumprod = _running("cumprod")
-cummax = _running("cummax")
-cummin = _running("cummin")
-cumlogsumexp = _running("cumlogsumexp")
+cumsum = _running("cumsum", "[2., 3., 6.]", "[6., 4., 3.]")
+cumprod = _running("cumprod", "[2., 2., 6.]", "[6., 3., 3.]")
+cummax = _running("cummax", "[2., 2., 3.]", "[3., 3., 3.]")
+cummin = _running("cummin", "[2., 1., 1.]", "[1., 1., 3.]")
+cumlogsumexp = _running("cumlogsumexp", "[2.  , 2.31, 3.41]", "[3.41, 3.13, 3.  ]")
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any = None) -> Array:

@@ -29,7 +29,11 @@ def _highest(dtype: np.dtype) -> Any:
     return dt.iinfo(dtype).max if dt.is_integer(dtype) else np.inf
 
 
-def _segments(name: str, method: str, empty: Callable[[np.dtype], Any], doc: str) -> Any:
+def _segments(
+    name: str, method: str, empty: Callable[[np.dtype], Any], doc: str, example: str
+) -> Any:
+    """example: what becomes of 1 alone, and of 2 and 5 together."""
+
     def function(
         data: Any,
         segment_ids: Any,
@@ -65,11 +69,14 @@ def _segments(name: str, method: str, empty: Callable[[np.dtype], Any], doc: str
     segment_ids: integers for the leading axis of data; ids outside [0, num_segments) are dropped.
     num_segments: size of the result's leading axis; by default the largest id plus 1, which needs
     known ids (outside jit). Other arguments are accepted for ported code.
+
+    >>> fxad.lax.{name}(jnp.array([1, 2, 5]), jnp.array([0, 1, 1]), num_segments=2)
+    Array({example}, dtype=int32)
     """
     return function
 
 
-segment_sum = _segments("segment_sum", "add", lambda dtype: 0, "Sum")
-segment_prod = _segments("segment_prod", "multiply", lambda dtype: 1, "Product")
-segment_max = _segments("segment_max", "max", _lowest, "Largest")
-segment_min = _segments("segment_min", "min", _highest, "Smallest")
+segment_sum = _segments("segment_sum", "add", lambda dtype: 0, "Sum", "[1, 7]")
+segment_prod = _segments("segment_prod", "multiply", lambda dtype: 1, "Product", "[ 1, 10]")
+segment_max = _segments("segment_max", "max", _lowest, "Largest", "[1, 5]")
+segment_min = _segments("segment_min", "min", _highest, "Smallest", "[1, 2]")

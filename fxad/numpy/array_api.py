@@ -86,6 +86,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """The array of another library, in its own dtype.
 
     Its memory is copied, since others may write to it; copy=False shares it.
+
+    >>> import numpy as np
+    >>> jnp.from_dlpack(np.arange(3, dtype=np.float32))
+    Array([0., 1., 2.], dtype=float32)
     """
     check_device(device, "from_dlpack")
     if isinstance(x, Array):
@@ -100,7 +104,11 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Whether every value of a dtype (or of an array's) can be held by another (NumPy's table)."""
+    """Whether every value of a dtype (or of an array's) can be held by another (NumPy's table).
+
+    >>> jnp.can_cast(jnp.int32, jnp.int64), jnp.can_cast(jnp.float32, jnp.int32)
+    (True, False)
+    """
     source, target = (
         dt.canonicalize(d if isinstance(d, type) else getattr(d, "dtype", d), explicit=True)
         for d in (from_, to)

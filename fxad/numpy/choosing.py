@@ -25,7 +25,14 @@ def where(
     fill_value: Any = None,
 ) -> Any:
     """x where condition holds, else y. With one argument: the indices of non-zero elements, as
-    `nonzero` gives them; their number must not depend on traced values unless `size` says it."""
+    `nonzero` gives them; their number must not depend on traced values unless `size` says it.
+
+    >>> x = jnp.array([-1.0, 0.0, 2.0])
+    >>> jnp.where(x > 0, x, 0.1 * x)
+    Array([-0.1,  0. ,  2. ], dtype=float32)
+    >>> jnp.where(x != 0)
+    (Array([0, 2], dtype=int32),)
+    """
     if x is None and y is None and size is not None:
         return nonzero(condition, size=size, fill_value=fill_value)
     if size is not None or fill_value is not None:

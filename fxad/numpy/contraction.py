@@ -43,6 +43,13 @@ def einsum(
     keeps intermediates small (greedily), with `optimize=False` from left to right, or in the order
     of a path as `einsum_path` gives it; a path that takes more than two at once raises
     NotImplementedError.
+
+    >>> a = jnp.array([[1, 2], [3, 4]])
+    >>> jnp.einsum("ij,kj->ik", a, a)
+    Array([[ 5, 11],
+           [11, 25]], dtype=int32)
+    >>> jnp.einsum("ii", a)
+    Array(5, dtype=int32)
     """
     subscripts, operands = _text_and_operands(subscripts, operands)
     values = promoted("einsum", *operands, numbers=False, broadcast=False)
@@ -78,6 +85,10 @@ def einsum_path(
     """An order of contractions for `einsum(..., optimize=path)`, and a text that describes it.
 
     optimize: "greedy", "optimal" (tries all; True is the same), or False for left to right.
+
+    >>> a = jnp.ones((2, 50))
+    >>> jnp.einsum_path("ij,jk,kl->il", a, jnp.ones((50, 50)), jnp.ones((50, 3)))[0]
+    [(0, 1), (0, 1)]
     """
     subscripts, operands = _text_and_operands(subscripts, operands)
     shapes = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in operands]

@@ -57,6 +57,12 @@ def array(
     """An Array of nested sequences, numbers or arrays; `dtype` converts.
 
     Python numbers alone give weakly typed 0-d arrays; NumPy input narrows to 32 bits by default.
+
+    >>> jnp.array([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    >>> jnp.array([1, 2], dtype="bfloat16")
+    Array([1, 2], dtype=bfloat16)
     """
     check_device(device, "array")
     value = _as_array(object, dtype)
@@ -80,6 +86,12 @@ def asarray(
     """Like `array`, without a copy of what is an Array already.
 
     NumPy arrays are copied, since others may write to them; copy=False shares their memory.
+
+    >>> x = jnp.arange(3)
+    >>> jnp.asarray(x) is x
+    True
+    >>> jnp.asarray([1.5, 2], jnp.int32)
+    Array([1, 2], dtype=int32)
     """
     check_device(device, "asarray")
     return array(a, dtype, copy=copy)

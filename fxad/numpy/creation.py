@@ -51,7 +51,14 @@ def _dtype(dtype: Any, default: np.dtype) -> np.dtype:
 
 @replayed
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
-    """An array of zeros (float32 unless dtype says otherwise)."""
+    """An array of zeros (float32 unless dtype says otherwise).
+
+    >>> jnp.zeros((2, 3))
+    Array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    >>> jnp.zeros(2, dtype=int)
+    Array([0, 0], dtype=int32)
+    """
     check_device(device, "zeros")
     type_ = ArrayType(_dtype(dtype, dt.default_float()), shape_tuple(shape, "zeros"))
     return full_of(0, type_)
@@ -59,7 +66,12 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
 
 @replayed
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
-    """An array of ones."""
+    """An array of ones.
+
+    >>> jnp.ones((2, 3), jnp.int8)
+    Array([[1, 1, 1],
+           [1, 1, 1]], dtype=int8)
+    """
     check_device(device, "ones")
     type_ = ArrayType(_dtype(dtype, dt.default_float()), shape_tuple(shape, "ones"))
     return full_of(1, type_)
@@ -70,7 +82,15 @@ empty = zeros
 
 @replayed
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
-    """An array of one value, which may itself be an array that broadcasts to the shape."""
+    """An array of one value, which may itself be an array that broadcasts to the shape.
+
+    >>> jnp.full((2, 2), 7)
+    Array([[7, 7],
+           [7, 7]], dtype=int32)
+    >>> jnp.full((2, 2), jnp.array([1.0, 2.0]))
+    Array([[1., 2.],
+           [1., 2.]], dtype=float32)
+    """
     check_device(device, "full")
     sizes = shape_tuple(shape, "full")
     own, weak = entry_of(fill_value)
@@ -90,14 +110,22 @@ def _like(x: Any, dtype: Any, shape: Any) -> ArrayType:
 
 @replayed
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
-    """Zeros with a's shape and dtype."""
+    """Zeros with a's shape and dtype.
+
+    >>> jnp.zeros_like(jnp.array([1, 2]))
+    Array([0, 0], dtype=int32)
+    """
     check_device(device, "zeros_like")
     return full_of(0, _like(a, dtype, shape))
 
 
 @replayed
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
-    """Ones with a's shape and dtype."""
+    """Ones with a's shape and dtype.
+
+    >>> jnp.ones_like(jnp.array([1, 2]), dtype=float)
+    Array([1., 1.], dtype=float32)
+    """
     check_device(device, "ones_like")
     return full_of(1, _like(a, dtype, shape))
 
@@ -106,7 +134,11 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 def empty_like(
     prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
 ) -> Array:
-    """Zeros with the prototype's shape and dtype."""
+    """Zeros with the prototype's shape and dtype.
+
+    >>> jnp.empty_like(jnp.array([1, 2]))  # zeros
+    Array([0, 0], dtype=int32)
+    """
     return zeros_like(prototype, dtype, shape, device=device)
 
 
@@ -114,7 +146,11 @@ def empty_like(
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
 ) -> Array:
-    """One value with a's shape and dtype."""
+    """One value with a's shape and dtype.
+
+    >>> jnp.full_like(jnp.array([1, 2]), 7)
+    Array([7, 7], dtype=int32)
+    """
     check_device(device, "full_like")
     type_ = _like(a, dtype, shape)
     return full(type_.shape, fill_value, type_.dtype)
@@ -132,7 +168,13 @@ def iota(dtype: Any, shape: Sequence[int], axis: int) -> Array:
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None
 ) -> Array:
-    """start, start + step, ... below stop; all arguments must be concrete numbers."""
+    """start, start + step, ... below stop; all arguments must be concrete numbers.
+
+    >>> jnp.arange(5), jnp.arange(2, 10, 3)
+    (Array([0, 1, 2, 3, 4], dtype=int32), Array([2, 5, 8], dtype=int32))
+    >>> jnp.arange(0, 1, 0.25)
+    Array([0.  , 0.25, 0.5 , 0.75], dtype=float32)
+    """
     check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
@@ -184,7 +226,13 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """`num` evenly spaced values from start to stop, computed in `dtype` (integers: in floats)."""
+    """`num` evenly spaced values from start to stop, computed in `dtype` (integers: in floats).
+
+    >>> jnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    >>> jnp.linspace(0, 1, 4, endpoint=False)
+    Array([0.  , 0.25, 0.5 , 0.75], dtype=float32)
+    """
     check_device(device, "linspace")
     low, high = ends("linspace", start, stop, dtype)
     (num,) = shape_tuple(num, "linspace")
@@ -228,7 +276,11 @@ def logspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Array:
-    """base ** linspace(start, stop)."""
+    """base ** linspace(start, stop).
+
+    >>> jnp.logspace(0, 3, 4).round(2)
+    Array([   1.,   10.,  100., 1000.], dtype=float32)
+    """
     low, high = ends("logspace", start, stop, dtype)
     points = linspace(low, high, num, endpoint, axis=axis)
     out = OPS["pow"](*promoted("logspace", base, points, numbers=False))
@@ -239,7 +291,12 @@ def logspace(
 def eye(
     N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None
 ) -> Array:
-    """Ones on the k-th diagonal."""
+    """Ones on the k-th diagonal.
+
+    >>> jnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     check_device(device, "eye")
     shape = shape_tuple((N, N if M is None else M), "eye")
     rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
@@ -248,13 +305,24 @@ def eye(
 
 @replayed
 def identity(n: int, dtype: Any = None) -> Array:
-    """The n by n identity matrix."""
+    """The n by n identity matrix.
+
+    >>> jnp.identity(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return eye(n, dtype=dtype)
 
 
 @replayed
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones at and below the k-th diagonal."""
+    """Ones at and below the k-th diagonal.
+
+    >>> jnp.tri(3)
+    Array([[1., 0., 0.],
+           [1., 1., 0.],
+           [1., 1., 1.]], dtype=float32)
+    """
     shape = shape_tuple((N, N if M is None else M), "tri")
     rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
     return cast(OPS["ge"](rows + within(k, *shape), columns), _dtype(dtype, dt.default_float()))
@@ -271,19 +339,38 @@ def _triangle(m: Any, k: int, upper: bool) -> Array:
 
 @replayed
 def tril(m: Any, k: int = 0) -> Array:
-    """The lower triangle; zeros elsewhere."""
+    """The lower triangle; zeros elsewhere.
+
+    >>> jnp.tril(jnp.arange(9).reshape(3, 3))
+    Array([[0, 0, 0],
+           [3, 4, 0],
+           [6, 7, 8]], dtype=int32)
+    """
     return _triangle(m, k, False)
 
 
 @replayed
 def triu(m: Any, k: int = 0) -> Array:
-    """The upper triangle; zeros elsewhere."""
+    """The upper triangle; zeros elsewhere.
+
+    >>> jnp.triu(jnp.arange(9).reshape(3, 3), k=1)
+    Array([[0, 1, 2],
+           [0, 0, 5],
+           [0, 0, 0]], dtype=int32)
+    """
     return _triangle(m, k, True)
 
 
 @replayed
 def diag(v: Any, k: int = 0) -> Array:
-    """A matrix with v on its k-th diagonal, or a matrix's k-th diagonal."""
+    """A matrix with v on its k-th diagonal, or a matrix's k-th diagonal.
+
+    >>> jnp.diag(jnp.array([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    >>> jnp.diag(jnp.arange(9).reshape(3, 3))
+    Array([0, 4, 8], dtype=int32)
+    """
     value = value_of(v)
     if value.ndim == 1:
         size = value.shape[0] + abs(k)
@@ -302,7 +389,11 @@ def diag(v: Any, k: int = 0) -> Array:
 
 @replayed
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonal of two axes, as a new last axis."""
+    """The diagonal of two axes, as a new last axis.
+
+    >>> jnp.diagonal(jnp.arange(9).reshape(3, 3), offset=1)
+    Array([1, 5], dtype=int32)
+    """
     value = value_of(a)
     first, second = (axis_index(x, value.ndim, "diagonal") for x in (axis1, axis2))
     if first == second:
@@ -334,7 +425,16 @@ def _diagonal(value: Array, *, offset: int, first: int, second: int) -> Array:
 def meshgrid(
     *xs: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> tuple[Array, ...]:
-    """Coordinate arrays from coordinate vectors."""
+    """Coordinate arrays from coordinate vectors.
+
+    >>> x, y = jnp.meshgrid(jnp.arange(3), jnp.arange(2))
+    >>> x
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    >>> y
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int32)
+    """
     if not copy:
         raise BadArgument("meshgrid: arrays share no memory; pass copy=True")
     if indexing not in ("xy", "ij"):
@@ -360,7 +460,16 @@ def meshgrid(
 @replayed
 def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
     """Index grids stacked along a new first axis; sparse: a tuple of them, each with its own axis
-    only."""
+    only.
+
+    >>> rows, columns = jnp.indices((2, 3))
+    >>> rows
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int32)
+    >>> columns
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     shape = shape_tuple(dimensions, "indices")
     wanted = _dtype(dtype, dt.default_int())
     if sparse:
@@ -372,7 +481,13 @@ def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) 
 
 @replayed
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of x as columns."""
+    """Powers of x as columns.
+
+    >>> jnp.vander(jnp.array([1, 2, 3]), 3)
+    Array([[1, 1, 1],
+           [4, 2, 1],
+           [9, 3, 1]], dtype=int32)
+    """
     value = value_of(x)
     count = value.shape[0] if N is None else N
     shape = shape_tuple((value.shape[0], count), "vander")
@@ -384,21 +499,35 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 
 
 def copy(a: Any, order: str | None = None) -> Array:
-    """The same values in their own memory. Raises BadArgument for an order but C, K and A."""
+    """The same values in their own memory. Raises BadArgument for an order but C, K and A.
+
+    >>> jnp.copy(jnp.array([1, 2]))
+    Array([1, 2], dtype=int32)
+    """
     if order not in (None, "C", "K", "A"):
         raise BadArgument(f"copy: arrays lie row by row: order must be 'C', not {order!r}")
     return array(a, copy=True)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
-    """Converted to a dtype."""
+    """Converted to a dtype.
+
+    >>> jnp.astype(jnp.array([1.7, -1.7]), jnp.int32)
+    Array([ 1, -1], dtype=int32)
+    """
     check_device(device, "astype")
     return converted(value_of(x), dt.canonicalize(dtype, explicit=True))
 
 
 @replayed
 def diagflat(v: Any, k: int = 0) -> Array:
-    """A matrix with the flattened input on its k-th diagonal."""
+    """A matrix with the flattened input on its k-th diagonal.
+
+    >>> jnp.diagflat(jnp.array([[1, 2]]), 1)
+    Array([[0, 1, 0],
+           [0, 0, 2],
+           [0, 0, 0]], dtype=int32)
+    """
     return diag(ravel(asarray(v)), k)
 
 
@@ -406,7 +535,11 @@ def diagflat(v: Any, k: int = 0) -> Array:
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Array:
-    """Numbers spaced evenly on a log scale, from start to stop (both positive), which are exact."""
+    """Numbers spaced evenly on a log scale, from start to stop (both positive), which are exact.
+
+    >>> jnp.geomspace(1, 1000, 4).round(2)
+    Array([   1.,   10.,  100., 1000.], dtype=float32)
+    """
     low, high = ends("geomspace", start, stop, dtype)
     points = exp(linspace(log(low), log(high), num, endpoint))
     place = iota(dt.int32, points.shape, 0)
@@ -419,11 +552,20 @@ def geomspace(
 def fromfunction(
     function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any
 ) -> Any:
-    """function(coordinates of axis 0, axis 1, ..., **kwargs) over a grid."""
+    """function(coordinates of axis 0, axis 1, ..., **kwargs) over a grid.
+
+    >>> jnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
+    Array([[ 0,  1,  2],
+           [10, 11, 12]], dtype=int32)
+    """
     grid = indices(shape, dtype=dt.canonicalize(dtype, explicit=True))
     return function(*[grid[i] for i in range(len(shape))], **kwargs)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    """An array of a buffer's bytes (copied)."""
+    """An array of a buffer's bytes (copied).
+
+    >>> jnp.frombuffer(b"\\x01\\x02", jnp.uint8)
+    Array([1, 2], dtype=uint8)
+    """
     return asarray(np.frombuffer(buffer, dt.canonicalize(dtype, explicit=True), count, offset))

@@ -28,19 +28,30 @@ def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
 
 @replayed
 def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running sum."""
+    """Running sum.
+
+    >>> jnp.cumsum(jnp.array([[1, 2], [3, 4]]))
+    Array([ 1,  3,  6, 10], dtype=int32)
+    >>> jnp.cumsum(jnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([[1, 2],
+           [4, 6]], dtype=int32)
+    """
     no_out("cumsum", out)
     return _cumulative("cumsum", a, axis, dtype)
 
 
 @replayed
 def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running product."""
+    """Running product.
+
+    >>> jnp.cumprod(jnp.array([1, 2, 3, 4]))
+    Array([ 1,  2,  6, 24], dtype=int32)
+    """
     no_out("cumprod", out)
     return _cumulative("cumprod", a, axis, dtype)
 
 
-def _running(name: str, op: Any, start: int) -> Any:
+def _running(name: str, op: Any, start: int, doc: str) -> Any:
     def function(
         x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
     ) -> Array:
@@ -55,14 +66,29 @@ def _running(name: str, op: Any, start: int) -> Any:
         return OPS["concatenate"](full_of(start, out.type.with_shape(shape)), out, axis=at)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
-        f"{op.__doc__} Arrays of more axes than one need `axis`; `include_initial` puts {start} "
-        "before."
-    )
+    function.__doc__ = doc
     return function
 
 
-cumulative_sum = _running("cumulative_sum", cumsum, 0)
+cumulative_sum = _running(
+    "cumulative_sum",
+    cumsum,
+    0,
+    """Running sum. Arrays of more axes than one need `axis`; `include_initial` puts 0 before.
+
+    >>> jnp.cumulative_sum(jnp.array([1, 2, 3]), include_initial=True)
+    Array([0, 1, 3, 6], dtype=int32)
+    """,
+)
 
 
-cumulative_prod = _running("cumulative_prod", cumprod, 1)
+cumulative_prod = _running(
+    "cumulative_prod",
+    cumprod,
+    1,
+    """Running product. Arrays of more axes than one need `axis`; `include_initial` puts 1 before.
+
+    >>> jnp.cumulative_prod(jnp.array([1, 2, 3]), include_initial=True)
+    Array([1, 1, 2, 6], dtype=int32)
+    """,
+)

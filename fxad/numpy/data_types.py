@@ -47,6 +47,11 @@ class ScalarType:
     """A dtype that makes arrays when called. NumPy and fxad take it wherever they take a dtype.
 
     Equal to its dtype and everything that names the same one (its hash is the dtype's).
+
+    >>> jnp.float32(1), jnp.zeros(2, jnp.int8)
+    (Array(1., dtype=float32), Array([0, 0], dtype=int8))
+    >>> jnp.float32 == jnp.zeros(2).dtype
+    True
     """
 
     __slots__ = ("__name__", "dtype")
@@ -124,23 +129,41 @@ class FloatInfo:
 
 
 def finfo(dtype: Any) -> FloatInfo:
-    """Machine limits of a float dtype (or of an array's, or of a complex one's parts)."""
+    """Machine limits of a float dtype (or of an array's, or of a complex one's parts).
+
+    >>> jnp.finfo(jnp.bfloat16).max
+    3.3895313892515355e+38
+    >>> jnp.finfo(jnp.float32).eps
+    1.1920928955078125e-07
+    """
     return FloatInfo(_dtype_of(dtype))
 
 
 def iinfo(int_type: Any) -> Any:
-    """Range of an integer int_type (or of an array's): min, max, bits."""
+    """Range of an integer int_type (or of an array's): min, max, bits.
+
+    >>> jnp.iinfo(jnp.int8).min, jnp.iinfo(jnp.int8).max
+    (-128, 127)
+    """
     return dt.iinfo(_dtype_of(int_type))
 
 
 def isscalar(element: Any) -> bool:
-    """A Python number or a 0-d array."""
+    """A Python number or a 0-d array.
+
+    >>> jnp.isscalar(1.5), jnp.isscalar(jnp.array(1.5)), jnp.isscalar(jnp.ones(1))
+    (True, True, False)
+    """
     return getattr(element, "ndim", 0 if isinstance(element, int | float | complex) else 1) == 0
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
     """NumPy's `issubdtype`, for which bfloat16 and 8-bit floats are floating, and the dtype of
-    typed random keys is of the kinds `dtypes.prng_key` and `dtypes.extended`."""
+    typed random keys is of the kinds `dtypes.prng_key` and `dtypes.extended`.
+
+    >>> jnp.issubdtype(jnp.bfloat16, jnp.floating)
+    True
+    """
     if arg2 in (dt.extended, dt.prng_key):
         return bool(arg1 == dt.key) or arg1 is arg2 or arg1 is dt.prng_key
     first = np.dtype(arg1)
@@ -162,7 +185,11 @@ _KINDS = {
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind (array API): a dtype, a name like "real floating", a tuple."""
+    """Whether a dtype is of a kind (array API): a dtype, a name like "real floating", a tuple.
+
+    >>> jnp.isdtype(jnp.int8, "integral"), jnp.isdtype(jnp.int8, ("real floating", "bool"))
+    (True, False)
+    """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     own = np.dtype(dtype)

@@ -29,7 +29,13 @@ __all__ = ["diff", "ediff1d", "gradient", "trapezoid", "unwrap"]
 @replayed
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Differences of neighbours, n times. `prepend` and `append` lengthen the axis first; numbers
-    count as one element of it."""
+    count as one element of it.
+
+    >>> jnp.diff(jnp.array([1, 4, 9, 16]))
+    Array([3, 5, 7], dtype=int32)
+    >>> jnp.diff(jnp.array([1, 4, 9, 16]), n=2)
+    Array([2, 2], dtype=int32)
+    """
     value = value_of(a)
     if value.ndim == 0:
         raise ShapeError("diff: expects an array with at least one axis, got a 0-d one")
@@ -63,7 +69,11 @@ def _edge(edge: Any, value: Array, axis: int) -> Array | None:
 
 @replayed
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
-    """Integral by the trapezoidal rule."""
+    """Integral by the trapezoidal rule.
+
+    >>> jnp.trapezoid(jnp.array([0.0, 1.0, 4.0]), dx=0.5)
+    Array(1.5, dtype=float32)
+    """
     value = moveaxis(promoted("trapezoid", y, inexact=True, numbers=False)[0], axis, -1)
     step = dx if x is None else diff(value_of(x))
     return sum((value[..., 1:] + value[..., :-1]) * 0.5 * step, -1)
@@ -76,6 +86,9 @@ def gradient(
     """Central differences along every axis (or the given ones); one-sided at the ends.
 
     varargs: one spacing for all axes, or one per axis: a number, or the points' coordinates.
+
+    >>> jnp.gradient(jnp.array([0.0, 1.0, 4.0, 9.0]))
+    Array([1., 2., 4., 5.], dtype=float32)
     """
     if edge_order not in (None, 1):
         raise BadArgument(f"gradient: edge_order must be 1, not {edge_order!r}")
@@ -127,7 +140,11 @@ def _gradient_at(cut: Any, size: int, places: Array, value: Array, axis: int) ->
 
 @replayed
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """Differences of neighbours of the flattened array, with elements before and after them."""
+    """Differences of neighbours of the flattened array, with elements before and after them.
+
+    >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_begin=0)
+    Array([0, 3, 5], dtype=int32)
+    """
     flat = reshape(value_of(ary), (-1,))
     parts = [None if v is None else reshape(asarray(v), (-1,)) for v in (to_begin, to_end)]
     before, after = (None if p is None else cast(p, flat.dtype) for p in parts)
@@ -137,7 +154,11 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 
 @replayed
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi):
-    """Jumps of more than half a period along an axis made small by whole periods."""
+    """Jumps of more than half a period along an axis made small by whole periods.
+
+    >>> jnp.unwrap(jnp.array([0.0, 3.0, -3.0])).round(3)
+    Array([0.   , 3.   , 3.283], dtype=float32)
+    """
     value = value_of(p)
     value = cast(value, dt.inexact_for(value.dtype))
     at, half = axis_index(axis, value.ndim, "unwrap"), period / 2

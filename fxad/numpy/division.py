@@ -32,6 +32,11 @@ def floor_divide(x: Any, y: Any, /) -> Array:
     """Division rounded towards minus infinity; integer x // 0 is 0.
 
     Where a float operand is zero or infinite: the floor of x / y (array API). Its derivative is 0.
+
+    >>> jnp.floor_divide(jnp.array([7, -7]), 2)
+    Array([ 3, -4], dtype=int32)
+    >>> jnp.array([7, -7]) // 2
+    Array([ 3, -4], dtype=int32)
     """
     a, b = _operands("floor_divide", x, y)
     dtype = type_of(a).dtype
@@ -91,7 +96,13 @@ def _float_floor_divide(a: Any, b: Any) -> Any:
 @replayed
 @keeps_weak
 def remainder(x: Any, y: Any, /) -> Array:
-    """Remainder with the sign of y (zeros included); integer x % 0 is 0."""
+    """Remainder with the sign of y (zeros included); integer x % 0 is 0.
+
+    >>> jnp.remainder(jnp.array([7, -7]), 3)  # the sign of the divisor
+    Array([1, 2], dtype=int32)
+    >>> jnp.fmod(jnp.array([7, -7]), 3)  # that of the dividend
+    Array([ 1, -1], dtype=int32)
+    """
     a, b = _operands("remainder", x, y)
     return _remainder(a, b)
 
@@ -124,20 +135,34 @@ mod = remainder
 @replayed
 @keeps_weak
 def fmod(x: Any, y: Any, /) -> Array:
-    """Remainder with the sign of x."""
+    """Remainder with the sign of x.
+
+    >>> jnp.fmod(jnp.array([7.5, -7.5]), 2)
+    Array([ 1.5, -1.5], dtype=float32)
+    """
     return OPS["rem"](*promoted("fmod", *_numbers(x, y)))
 
 
 @replayed
 def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:
-    """(floor_divide, remainder)."""
+    """(floor_divide, remainder).
+
+    >>> jnp.divmod(jnp.array([7, -7]), 3)
+    (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
+    """
     return floor_divide(x, y), remainder(x, y)
 
 
 @replayed
 def power(x: Any, y: Any) -> Array:
     """x to the y. Integer powers of integers stay integers; a negative Python int exponent of an
-    integer is an error."""
+    integer is an error.
+
+    >>> jnp.power(jnp.array([1.0, 2.0, 3.0]), 2)
+    Array([1., 4., 9.], dtype=float32)
+    >>> jnp.power(2, jnp.array([0, 1, 10]))
+    Array([   1,    2, 1024], dtype=int32)
+    """
     if isinstance(y, int) and not isinstance(y, bool):
         base = value_of(x)
         if base.dtype == dt.bool_:
@@ -187,7 +212,11 @@ def _array_integer_power(base: Any, exponent: Any) -> Array:
 @replayed
 @keeps_weak
 def float_power(x: Any, y: Any, /) -> Array:
-    """x to the y as floats."""
+    """x to the y as floats.
+
+    >>> jnp.float_power(jnp.array([1, 2, 3]), -1).round(3)
+    Array([1.   , 0.5  , 0.333], dtype=float32)
+    """
     return OPS["pow"](*promoted("float_power", x, y, inexact=True, numbers=False))
 
 
@@ -201,7 +230,11 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
 @replayed
 @keeps_weak
 def gcd(x1: Any, x2: Any) -> Array:
-    """Greatest common divisor (a fixed number of Euclid's steps)."""
+    """Greatest common divisor (a fixed number of Euclid's steps).
+
+    >>> jnp.gcd(jnp.array([12, 18, 7]), 6)
+    Array([6, 6, 1], dtype=int32)
+    """
     a, b = map(abs, _integers("gcd", x1, x2))
     for _ in range(int(1.45 * type_of(a).dtype.itemsize * 8) + 2):
         a, b = where(b == 0, a, b), where(b == 0, b, remainder(a, b))
@@ -210,6 +243,10 @@ def gcd(x1: Any, x2: Any) -> Array:
 
 @replayed
 def lcm(x1: Any, x2: Any) -> Array:
-    """Least common multiple."""
+    """Least common multiple.
+
+    >>> jnp.lcm(jnp.array([4, 6]), 10)
+    Array([20, 30], dtype=int32)
+    """
     a, b = _integers("lcm", x1, x2)
     return where((a == 0) | (b == 0), 0, abs(floor_divide(a, gcd(a, b)) * b))

@@ -198,112 +198,399 @@ def _binary(
     return replayed(numbers=True)(function)
 
 
-negative = _unary("neg", "-x.")
+negative = _unary(
+    "neg",
+    """-x.
 
+    >>> jnp.negative(jnp.array([1, -2]))
+    Array([-1,  2], dtype=int32)
+    """,
+)
 
-sign = _unary("sign", "-1, 0 or 1 by the sign of x.")
 
+sign = _unary(
+    "sign",
+    """-1, 0 or 1 by the sign of x.
 
-exp = _unary("exp", "e to the x.", inexact=True)
+    >>> jnp.sign(jnp.array([-2.5, 0.0, 7.0, jnp.nan]))
+    Array([-1.,  0.,  1., nan], dtype=float32)
+    """,
+)
 
 
-exp2 = _unary("exp2", "2 to the x.", inexact=True)
+exp = _unary(
+    "exp",
+    """e to the x.
 
+    >>> jnp.exp(jnp.array([0.0, 1.0, -jnp.inf, 200.0])).round(3)
+    Array([1.   , 2.718, 0.   ,   inf], dtype=float32)
+    """,
+    inexact=True,
+)
 
-expm1 = _unary("expm1", "exp(x) - 1, accurate near 0.", inexact=True)
 
+exp2 = _unary(
+    "exp2",
+    """2 to the x.
 
-log = _unary("log", "Natural logarithm.", inexact=True)
+    >>> jnp.exp2(jnp.array([0.0, 1.0, -jnp.inf, 200.0])).round(3)
+    Array([ 1.,  2.,  0., inf], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-log2 = _unary("log2", "Base-2 logarithm.", inexact=True)
+expm1 = _unary(
+    "expm1",
+    """exp(x) - 1, accurate near 0.
 
+    >>> jnp.expm1(1e-10)
+    Array(1.e-10, dtype=float32)
+    >>> jnp.exp(jnp.float32(1e-10)) - 1
+    Array(0., dtype=float32)
+    """,
+    inexact=True,
+)
 
-log1p = _unary("log1p", "log(1 + x), accurate near 0.", inexact=True)
 
+log = _unary(
+    "log",
+    """Natural logarithm.
 
-sqrt = _unary("sqrt", "Square root.", inexact=True)
+    >>> jnp.log(jnp.array([1.0, 2.0, 100.0, 0.0, -1.0])).round(3)
+    Array([0.   , 0.693, 4.605,  -inf,   nan], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-cbrt = _unary("cbrt", "Cube root.", inexact=True)
+log2 = _unary(
+    "log2",
+    """Base-2 logarithm.
 
+    >>> jnp.log2(jnp.array([1.0, 2.0, 100.0, 0.0, -1.0])).round(3)
+    Array([0.   , 1.   , 6.644,  -inf,   nan], dtype=float32)
+    """,
+    inexact=True,
+)
 
-sin = _unary("sin", "Sine of radians.", inexact=True)
 
+log1p = _unary(
+    "log1p",
+    """log(1 + x), accurate near 0.
 
-cos = _unary("cos", "Cosine of radians.", inexact=True)
+    >>> jnp.log1p(1e-10)
+    Array(1.e-10, dtype=float32)
+    >>> jnp.log(1 + jnp.float32(1e-10))
+    Array(0., dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-tan = _unary("tan", "Tangent of radians.", inexact=True)
+sqrt = _unary(
+    "sqrt",
+    """Square root.
 
+    >>> jnp.sqrt(jnp.array([4.0, 2.25, -1.0]))
+    Array([2. , 1.5, nan], dtype=float32)
+    """,
+    inexact=True,
+)
 
-arcsin = asin = _unary("asin", "Inverse sine.", inexact=True)
 
+cbrt = _unary(
+    "cbrt",
+    """Cube root.
 
-arccos = acos = _unary("acos", "Inverse cosine.", inexact=True)
+    >>> jnp.cbrt(jnp.array([8.0, -27.0])).round(3)
+    Array([ 2., -3.], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-arctan = atan = _unary("atan", "Inverse tangent.", inexact=True)
+sin = _unary(
+    "sin",
+    """Sine of radians.
 
+    >>> jnp.sin(jnp.array([0.0, jnp.pi / 6, jnp.pi / 2])).round(3)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """,
+    inexact=True,
+)
 
-sinh = _unary("sinh", "Hyperbolic sine.", inexact=True)
 
+cos = _unary(
+    "cos",
+    """Cosine of radians.
 
-cosh = _unary("cosh", "Hyperbolic cosine.", inexact=True)
+    >>> jnp.cos(jnp.array([0.0, jnp.pi / 3, jnp.pi])).round(3)
+    Array([ 1. ,  0.5, -1. ], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-tanh = _unary("tanh", "Hyperbolic tangent.", inexact=True)
+tan = _unary(
+    "tan",
+    """Tangent of radians.
 
+    >>> jnp.tan(jnp.array([0.0, jnp.pi / 4, -jnp.pi / 4])).round(3)
+    Array([ 0.,  1., -1.], dtype=float32)
+    """,
+    inexact=True,
+)
 
-arcsinh = asinh = _unary("asinh", "Inverse hyperbolic sine.", inexact=True)
 
+arcsin = asin = _unary(
+    "asin",
+    """Inverse sine.
 
-arccosh = acosh = _unary("acosh", "Inverse hyperbolic cosine.", inexact=True)
+    >>> jnp.asin(jnp.array([-1.0, 0.0, 0.5, 2.0])).round(3)
+    Array([-1.571,  0.   ,  0.524,    nan], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-arctanh = atanh = _unary("atanh", "Inverse hyperbolic tangent.", inexact=True)
+arccos = acos = _unary(
+    "acos",
+    """Inverse cosine.
 
+    >>> jnp.acos(jnp.array([-1.0, 0.0, 0.5, 2.0])).round(3)
+    Array([3.142, 1.571, 1.047,   nan], dtype=float32)
+    """,
+    inexact=True,
+)
 
-bitwise_not = invert = bitwise_invert = _unary("not", "Bits flipped; `not` for bools.")
 
+arctan = atan = _unary(
+    "atan",
+    """Inverse tangent.
 
-rsqrt = _unary("rsqrt", "1 / sqrt(x).", inexact=True)
+    >>> jnp.atan(jnp.array([-jnp.inf, 0.0, 1.0])).round(3)
+    Array([-1.571,  0.   ,  0.785], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-add = _binary("add", "x + y (logical or for bools).", logic="or")
+sinh = _unary(
+    "sinh",
+    """Hyperbolic sine.
 
+    >>> jnp.sinh(jnp.array([-1.0, 0.0, 2.0])).round(3)
+    Array([-1.175,  0.   ,  3.627], dtype=float32)
+    """,
+    inexact=True,
+)
 
-subtract = _binary("sub", "x - y.", name="subtract")
 
+cosh = _unary(
+    "cosh",
+    """Hyperbolic cosine.
 
-multiply = _binary("mul", "x * y (logical and for bools).", name="multiply", logic="and")
+    >>> jnp.cosh(jnp.array([-1.0, 0.0, 1.0])).round(3)
+    Array([1.543, 1.   , 1.543], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-arctan2 = atan2 = _binary("atan2", "Angle of the point (y, x).", inexact=True)
+tanh = _unary(
+    "tanh",
+    """Hyperbolic tangent.
 
+    >>> jnp.tanh(jnp.array([-1.0, 0.0, 2.0])).round(3)
+    Array([-0.762,  0.   ,  0.964], dtype=float32)
+    """,
+    inexact=True,
+)
 
-nextafter = _binary("nextafter", "The next float after x towards y.", inexact=True)
 
+arcsinh = asinh = _unary(
+    "asinh",
+    """Inverse hyperbolic sine.
 
-equal = _binary("eq", "x == y.", name="equal", of_keys="all")
+    >>> jnp.asinh(jnp.array([-1.0, 0.0, 2.0])).round(3)
+    Array([-0.881,  0.   ,  1.444], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-not_equal = _binary("ne", "x != y.", name="not_equal", of_keys="any")
+arccosh = acosh = _unary(
+    "acosh",
+    """Inverse hyperbolic cosine.
 
+    >>> jnp.acosh(jnp.array([0.5, 1.0, 2.0])).round(3)
+    Array([  nan, 0.   , 1.317], dtype=float32)
+    """,
+    inexact=True,
+)
 
-bitwise_and = _binary("and", "Bitwise and.", name="bitwise_and")
 
+arctanh = atanh = _unary(
+    "atanh",
+    """Inverse hyperbolic tangent.
 
-bitwise_or = _binary("or", "Bitwise or.", name="bitwise_or")
+    >>> jnp.atanh(jnp.array([-0.5, 0.0, 1.0])).round(3)
+    Array([-0.549,  0.   ,    inf], dtype=float32)
+    """,
+    inexact=True,
+)
 
 
-bitwise_xor = _binary("xor", "Bitwise exclusive or.", name="bitwise_xor")
+bitwise_not = invert = bitwise_invert = _unary(
+    "not",
+    """Bits flipped; `not` for bools.
 
+    >>> jnp.bitwise_invert(jnp.array([0, 5], jnp.uint8))
+    Array([255, 250], dtype=uint8)
+    """,
+)
 
-left_shift = bitwise_left_shift = _binary("shl", "Bits moved up; 0 past the width.")
 
+rsqrt = _unary(
+    "rsqrt",
+    """1 / sqrt(x).
 
-def _ordered(op: str, name: str) -> Callable[..., Array]:
+    >>> jnp.rsqrt(jnp.array([4.0, 0.25, 0.0])).round(3)
+    Array([0.5, 2. , inf], dtype=float32)
+    """,
+    inexact=True,
+)
+
+
+add = _binary(
+    "add",
+    """x + y (logical or for bools).
+
+    >>> jnp.add(jnp.array([1, 2]), 0.5)
+    Array([1.5, 2.5], dtype=float32)
+    >>> jnp.add(jnp.array([True, False]), True)
+    Array([ True,  True], dtype=bool)
+    """,
+    logic="or",
+)
+
+
+subtract = _binary(
+    "sub",
+    """x - y.
+
+    >>> jnp.subtract(jnp.array([5, 7]), jnp.array([[1], [2]]))
+    Array([[4, 6],
+           [3, 5]], dtype=int32)
+    """,
+    name="subtract",
+)
+
+
+multiply = _binary(
+    "mul",
+    """x * y (logical and for bools).
+
+    >>> jnp.multiply(jnp.array([1, 2, 3]), jnp.array([2, 2, 2]))
+    Array([2, 4, 6], dtype=int32)
+    """,
+    name="multiply",
+    logic="and",
+)
+
+
+arctan2 = atan2 = _binary(
+    "atan2",
+    """Angle of the point (y, x).
+
+    >>> jnp.atan2(jnp.array([1.0, 1.0, -1.0]), jnp.array([1.0, -1.0, -1.0])).round(3)
+    Array([ 0.785,  2.356, -2.356], dtype=float32)
+    """,
+    inexact=True,
+)
+
+
+nextafter = _binary(
+    "nextafter",
+    """The next float after x towards y.
+
+    >>> jnp.nextafter(1.0, 2.0) - 1
+    Array(1.1920929e-07, dtype=float32)
+    """,
+    inexact=True,
+)
+
+
+equal = _binary(
+    "eq",
+    """x == y.
+
+    >>> jnp.equal(jnp.array([1, 2, 3]), 2)
+    Array([False,  True, False], dtype=bool)
+    """,
+    name="equal",
+    of_keys="all",
+)
+
+
+not_equal = _binary(
+    "ne",
+    """x != y.
+
+    >>> jnp.not_equal(jnp.array([1, 2, 3]), 2)
+    Array([ True, False,  True], dtype=bool)
+    """,
+    name="not_equal",
+    of_keys="any",
+)
+
+
+bitwise_and = _binary(
+    "and",
+    """Bitwise and.
+
+    >>> jnp.bitwise_and(jnp.array([12, 10]), 6)
+    Array([4, 2], dtype=int32)
+    """,
+    name="bitwise_and",
+)
+
+
+bitwise_or = _binary(
+    "or",
+    """Bitwise or.
+
+    >>> jnp.bitwise_or(jnp.array([12, 10]), 6)
+    Array([14, 14], dtype=int32)
+    """,
+    name="bitwise_or",
+)
+
+
+bitwise_xor = _binary(
+    "xor",
+    """Bitwise exclusive or.
+
+    >>> jnp.bitwise_xor(jnp.array([12, 10]), 6)
+    Array([10, 12], dtype=int32)
+    """,
+    name="bitwise_xor",
+)
+
+
+left_shift = bitwise_left_shift = _binary(
+    "shl",
+    """Bits moved up; 0 past the width.
+
+    >>> jnp.left_shift(jnp.array([1, 3]), 4)
+    Array([16, 48], dtype=int32)
+    """,
+)
+
+
+def _ordered(op: str, name: str, example: str) -> Callable[..., Array]:
+    """example: how 1, 2, 3 compare to 2."""
     rule = OPS[op]
 
     def function(x: Any, y: Any) -> Array:
@@ -320,7 +607,11 @@ def _ordered(op: str, name: str) -> Callable[..., Array]:
         return rule(*values)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise {name.replace('_', ' ')}."
+    function.__doc__ = f"""Elementwise {name.replace("_", " ")}.
+
+    >>> jnp.{name}(jnp.array([1, 2, 3]), 2)
+    Array({example}, dtype=bool)
+    """
     return replayed(numbers=True)(function)
 
 
@@ -331,16 +622,16 @@ def _complex_ordered(op: str, x: Any, y: Any) -> Array:
     return OPS["select"](same, OPS[op](c, d), OPS[op](a, b))
 
 
-less = _ordered("lt", "less")
+less = _ordered("lt", "less", "[ True, False, False]")
 
 
-less_equal = _ordered("le", "less_equal")
+less_equal = _ordered("le", "less_equal", "[ True,  True, False]")
 
 
-greater = _ordered("gt", "greater")
+greater = _ordered("gt", "greater", "[False, False,  True]")
 
 
-greater_equal = _ordered("ge", "greater_equal")
+greater_equal = _ordered("ge", "greater_equal", "[False,  True,  True]")
 
 
 def _extreme(op: str, order: str, logic: str, name: str, doc: str) -> Callable[..., Array]:
@@ -354,14 +645,34 @@ def _extreme(op: str, order: str, logic: str, name: str, doc: str) -> Callable[.
         return finish(OPS["select"](first, a, b), weak_result(x, y))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc} Complex numbers compare by real part first."
+    function.__doc__ = doc
     return replayed(numbers=True)(function)
 
 
-maximum = _extreme("max", "ge", "or", "maximum", "The larger element; NaN wins.")
+maximum = _extreme(
+    "max",
+    "ge",
+    "or",
+    "maximum",
+    """The larger element; NaN wins. Complex numbers compare by real part first.
+
+    >>> jnp.maximum(jnp.array([1.0, 5.0, jnp.nan]), 3.0)
+    Array([ 3.,  5., nan], dtype=float32)
+    """,
+)
 
 
-minimum = _extreme("min", "le", "and", "minimum", "The smaller element; NaN wins.")
+minimum = _extreme(
+    "min",
+    "le",
+    "and",
+    "minimum",
+    """The smaller element; NaN wins. Complex numbers compare by real part first.
+
+    >>> jnp.minimum(jnp.array([1.0, 5.0, jnp.nan]), 3.0)
+    Array([ 1.,  3., nan], dtype=float32)
+    """,
+)
 
 
 def _is_complex(x: Any) -> bool:
@@ -379,31 +690,51 @@ def _logical(x: Any) -> Array:
 
 @replayed
 def logical_not(x: Any, /) -> Array:
-    """Whether x is zero."""
+    """Whether x is zero.
+
+    >>> jnp.logical_not(jnp.array([0, 1, 2]))
+    Array([ True, False, False], dtype=bool)
+    """
     return OPS["not"](_logical(x))
 
 
 @replayed
 def logical_and(x: Any, y: Any, /) -> Array:
-    """Whether both are non-zero."""
+    """Whether both are non-zero.
+
+    >>> jnp.logical_and(jnp.array([0, 1, 2]), True)
+    Array([False,  True,  True], dtype=bool)
+    """
     return bitwise_and(_logical(x), _logical(y))
 
 
 @replayed
 def logical_or(x: Any, y: Any, /) -> Array:
-    """Whether either is non-zero."""
+    """Whether either is non-zero.
+
+    >>> jnp.logical_or(jnp.array([0, 1, 2]), False)
+    Array([False,  True,  True], dtype=bool)
+    """
     return bitwise_or(_logical(x), _logical(y))
 
 
 @replayed
 def logical_xor(x: Any, y: Any, /) -> Array:
-    """Whether exactly one is non-zero."""
+    """Whether exactly one is non-zero.
+
+    >>> jnp.logical_xor(jnp.array([0, 1, 2]), True)
+    Array([ True, False, False], dtype=bool)
+    """
     return bitwise_xor(_logical(x), _logical(y))
 
 
 @replayed
 def right_shift(x: Any, y: Any, /) -> Array:
-    """Bits moved down, keeping the sign of signed integers."""
+    """Bits moved down, keeping the sign of signed integers.
+
+    >>> jnp.right_shift(jnp.array([16, -16]), 2)
+    Array([ 4, -4], dtype=int32)
+    """
     values = promoted("right_shift", x, y)
     signed = dt.is_signed(type_of(values[0]).dtype)
     return OPS["shr_arith" if signed else "shr_logical"](*values)
@@ -414,7 +745,13 @@ bitwise_right_shift = right_shift
 
 @replayed(numbers=True)
 def divide(x: Any, y: Any, /) -> Array:
-    """x / y as floats."""
+    """x / y as floats.
+
+    >>> jnp.divide(jnp.array([1, 2, 3]), 2)
+    Array([0.5, 1. , 1.5], dtype=float32)
+    >>> jnp.divide(jnp.array([1.0, -1.0, 0.0]), 0.0)
+    Array([ inf, -inf,  nan], dtype=float32)
+    """
     ready = matched(x, y, "f")
     if ready is not None:
         return bind(OPS["div"], *ready)
@@ -429,7 +766,13 @@ true_divide = divide
 
 @replayed
 def abs(x: Any) -> Array:
-    """Absolute value (a float for complex input)."""
+    """Absolute value (a float for complex input).
+
+    >>> jnp.abs(jnp.array([-2, 0, 3]))
+    Array([2, 0, 3], dtype=int32)
+    >>> jnp.abs(3 + 4j)
+    Array(5., dtype=float32)
+    """
     value = value_of(x)
     if value.dtype == dt.bool_ or (dt.is_integer(value.dtype) and not dt.is_signed(value.dtype)):
         return value
@@ -441,7 +784,11 @@ absolute = abs
 
 @replayed
 def fabs(x: Any, /) -> Array:
-    """Absolute value as a float."""
+    """Absolute value as a float.
+
+    >>> jnp.fabs(jnp.array([-2, 0, 3]))
+    Array([2., 0., 3.], dtype=float32)
+    """
     (value,) = promoted("fabs", x, inexact=True, numbers=False)
     return finish(OPS["abs"](value), weak_result(x))
 
@@ -453,13 +800,23 @@ def _number(value: Array) -> Array:
 
 @replayed
 def bitwise_count(x: Any, /) -> Array:
-    """Number of set bits of the absolute value, as in NumPy (lax.population_count: of the bits)."""
+    """Number of set bits of the absolute value, as in NumPy (lax.population_count: of the bits).
+
+    >>> jnp.bitwise_count(jnp.array([0, 7, 255]))
+    Array([0, 3, 8], dtype=uint8)
+    """
     return cast(OPS["popcount"](_number(abs(x))), dt.uint8)
 
 
 @replayed
 def square(x: Any) -> Array:
-    """x * x."""
+    """x * x.
+
+    >>> jnp.square(jnp.array([-2, 3]))
+    Array([4, 9], dtype=int32)
+    >>> jnp.square(1j)
+    Array(-1.+0.j, dtype=complex64)
+    """
     value = _number(value_of(x))
     return finish(OPS["square"](value), value.weak)
 
@@ -467,19 +824,31 @@ def square(x: Any) -> Array:
 @replayed
 @keeps_weak
 def reciprocal(x: Any) -> Array:
-    """1 / x."""
+    """1 / x.
+
+    >>> jnp.reciprocal(jnp.array([2.0, -4.0, 0.0]))
+    Array([ 0.5 , -0.25,   inf], dtype=float32)
+    """
     (value,) = promoted("reciprocal", x, inexact=True, numbers=False)
     return OPS["reciprocal"](value)
 
 
 def positive(x: Any, /) -> Array:
-    """x."""
+    """x.
+
+    >>> jnp.positive(jnp.array([1, -2]))
+    Array([ 1, -2], dtype=int32)
+    """
     return value_of(x)
 
 
 @replayed
 def isfinite(x: Any) -> Array:
-    """Neither infinite nor NaN."""
+    """Neither infinite nor NaN.
+
+    >>> jnp.isfinite(jnp.array([1.0, jnp.nan, jnp.inf]))
+    Array([ True, False, False], dtype=bool)
+    """
     value = value_of(x)
     if dt.is_complex(value.dtype):
         return isfinite(real(value)) & isfinite(imag(value))
@@ -490,14 +859,22 @@ def isfinite(x: Any) -> Array:
 
 @replayed
 def isnan(x: Any, /) -> Array:
-    """Not a number."""
+    """Not a number.
+
+    >>> jnp.isnan(jnp.array([1.0, jnp.nan, jnp.inf]))
+    Array([False,  True, False], dtype=bool)
+    """
     value = value_of(x)
     return OPS["ne"](value, value)
 
 
 @replayed
 def isinf(x: Any, /) -> Array:
-    """Infinite."""
+    """Infinite.
+
+    >>> jnp.isinf(jnp.array([1.0, jnp.nan, -jnp.inf]))
+    Array([False, False,  True], dtype=bool)
+    """
     value = value_of(x)
     if dt.is_complex(value.dtype):
         return isinf(real(value)) | isinf(imag(value))
@@ -508,21 +885,33 @@ def isinf(x: Any, /) -> Array:
 
 @replayed
 def isposinf(x: Any, /, out: None = None) -> Array:
-    """Plus infinity."""
+    """Plus infinity.
+
+    >>> jnp.isposinf(jnp.array([-jnp.inf, jnp.inf, 0.0]))
+    Array([False,  True, False], dtype=bool)
+    """
     no_out("isposinf", out)
     return equal(x, math.inf)
 
 
 @replayed
 def isneginf(x: Any, /, out: None = None) -> Array:
-    """Minus infinity."""
+    """Minus infinity.
+
+    >>> jnp.isneginf(jnp.array([-jnp.inf, jnp.inf, 0.0]))
+    Array([ True, False, False], dtype=bool)
+    """
     no_out("isneginf", out)
     return equal(x, -math.inf)
 
 
 @replayed
 def signbit(x: Any, /) -> Array:
-    """Whether the sign bit is set (true for -0.0)."""
+    """Whether the sign bit is set (true for -0.0).
+
+    >>> jnp.signbit(jnp.array([-1.0, -0.0, 0.0]))
+    Array([ True,  True, False], dtype=bool)
+    """
     value = value_of(x)
     if dt.is_float(value.dtype):
         bits = np.dtype(f"int{value.dtype.itemsize * 8}")
@@ -532,21 +921,33 @@ def signbit(x: Any, /) -> Array:
 
 @replayed
 def real(x: Any) -> Array:
-    """Real part."""
+    """Real part.
+
+    >>> jnp.real(jnp.array([1 + 2j, 3]))
+    Array([1., 3.], dtype=float32)
+    """
     value = value_of(x)
     return OPS["real"](value) if dt.is_complex(value.dtype) else value
 
 
 @replayed
 def imag(x: Any) -> Array:
-    """Imaginary part."""
+    """Imaginary part.
+
+    >>> jnp.imag(jnp.array([1 + 2j, 3]))
+    Array([2., 0.], dtype=float32)
+    """
     value = value_of(x)
     return OPS["imag"](value) if dt.is_complex(value.dtype) else full_of(0, value.type)
 
 
 @replayed
 def conj(x: Any) -> Array:
-    """Complex conjugate."""
+    """Complex conjugate.
+
+    >>> jnp.conj(jnp.array([1 + 2j, 3 - 1j]))
+    Array([1.-2.j, 3.+1.j], dtype=complex64)
+    """
     value = value_of(x)
     return OPS["conj"](value) if dt.is_complex(value.dtype) else value
 
@@ -581,7 +982,13 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
 def clip(
     a: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None
 ) -> Array:
-    """Elements limited to [min, max]; either bound may be None. (a_min, a_max: old names.)"""
+    """Elements limited to [min, max]; either bound may be None. (a_min, a_max: old names.)
+
+    >>> jnp.clip(jnp.array([-3, 0, 9]), 0, 5)
+    Array([0, 0, 5], dtype=int32)
+    >>> jnp.clip(jnp.array([-3, 0, 9]), max=5)
+    Array([-3,  0,  5], dtype=int32)
+    """
     low = a_min if min is None else min
     high = a_max if max is None else max
     out = value_of(a, "clip")
@@ -596,7 +1003,13 @@ def clip(
 
 @replayed
 def angle(z: Any, deg: bool = False) -> Array:
-    """Argument of a complex number, in radians or, with `deg`, degrees."""
+    """Argument of a complex number, in radians or, with `deg`, degrees.
+
+    >>> jnp.angle(jnp.array([1.0, 1j, -1.0])).round(3)
+    Array([0.   , 1.571, 3.142], dtype=float32)
+    >>> jnp.angle(1j, deg=True)
+    Array(90., dtype=float32)
+    """
     if deg:
         return angle(z) * (180.0 / math.pi)
     (value,) = promoted("angle", z, inexact=True, numbers=False)
@@ -605,7 +1018,11 @@ def angle(z: Any, deg: bool = False) -> Array:
 
 def real_if_close(a: Any, tol: float = 100) -> Array:
     """The real part of a complex array whose imaginary parts are all below tol times eps (below
-    tol itself for tol <= 1), else the array. Decides by values: not for use inside jit."""
+    tol itself for tol <= 1), else the array. Decides by values: not for use inside jit.
+
+    >>> jnp.real_if_close(jnp.array([1 + 0j, 2]))
+    Array([1., 2.], dtype=float32)
+    """
     value = value_of(a, "real_if_close")
     if not dt.is_complex(value.dtype):
         return value
@@ -617,7 +1034,11 @@ def real_if_close(a: Any, tol: float = 100) -> Array:
 @replayed
 @keeps_weak
 def copysign(x: Any, y: Any, /) -> Array:
-    """|x| with the sign of y."""
+    """|x| with the sign of y.
+
+    >>> jnp.copysign(jnp.array([1.0, 2.0]), jnp.array([-0.0, 5.0]))
+    Array([-1.,  2.], dtype=float32)
+    """
     a, b = promoted("copysign", x, y, inexact=True, numbers=False)
     if dt.is_complex(type_of(a).dtype):
         raise TypeMismatch(f"copysign: complex numbers have no sign, but one is {type_of(a)}")
@@ -628,7 +1049,11 @@ def copysign(x: Any, y: Any, /) -> Array:
 @replayed
 @keeps_weak
 def heaviside(x: Any, y: Any, /) -> Array:
-    """0 below zero, y at zero, 1 above."""
+    """0 below zero, y at zero, 1 above.
+
+    >>> jnp.heaviside(jnp.array([-1.5, 0.0, 2.0]), 0.5)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     a, b = promoted("heaviside", x, y, inexact=True, numbers=False)
     return where(a < 0, 0.0, where(a > 0, 1.0, b)).astype(type_of(a).dtype)
 
@@ -675,7 +1100,11 @@ def _length(a: Array, b: Array) -> Array:
 @replayed
 @keeps_weak
 def hypot(x: Any, y: Any, /) -> Array:
-    """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0."""
+    """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0.
+
+    >>> jnp.hypot(3.0, jnp.array([4.0, jnp.inf]))
+    Array([ 5., inf], dtype=float32)
+    """
     return _length(*promoted("hypot", x, y, inexact=True, numbers=False))
 
 
@@ -708,19 +1137,31 @@ def _log_of_sum(a: Array, b: Array) -> Array:
 @replayed
 @keeps_weak
 def logaddexp(x: Any, y: Any, /) -> Array:
-    """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient."""
+    """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient.
+
+    >>> jnp.logaddexp(1000.0, 1000.0) - 1000
+    Array(0.69317627, dtype=float32)
+    """
     return _log_of_sum(*promoted("logaddexp", x, y, inexact=True, numbers=False))
 
 
 @replayed
 def logaddexp2(x: Any, y: Any, /) -> Array:
-    """log2(2**x + 2**y)."""
+    """log2(2**x + 2**y).
+
+    >>> jnp.logaddexp2(3.0, 3.0)  # log2(2**3 + 2**3)
+    Array(4., dtype=float32)
+    """
     return logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))) / math.log(2)
 
 
 @replayed
 def log10(x: Any, /) -> Array:
-    """Base-10 logarithm."""
+    """Base-10 logarithm.
+
+    >>> jnp.log10(jnp.array([1.0, 2.0, 100.0, 0.0, -1.0])).round(3)
+    Array([0.   , 0.301, 2.   ,  -inf,   nan], dtype=float32)
+    """
     out = log(x)
     if not dt.is_complex(out.dtype):
         return out * (1 / math.log(10))
@@ -733,6 +1174,9 @@ def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0.
 
     Where |pi x| < 1 it is Taylor's series: the quotient's derivatives cancel there.
+
+    >>> jnp.sinc(jnp.array([0.0, 0.5, 1.0])).round(3)
+    Array([ 1.   ,  0.637, -0.   ], dtype=float32)
     """
     (value,) = promoted("sinc", x, inexact=True, numbers=False)
     angle = value * math.pi
@@ -751,13 +1195,21 @@ _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in reversed(range(11))]
 
 @replayed
 def deg2rad(x: Any, /) -> Array:
-    """Degrees to radians."""
+    """Degrees to radians.
+
+    >>> jnp.deg2rad(jnp.array([0.0, 90.0, 180.0])).round(3)
+    Array([0.   , 1.571, 3.142], dtype=float32)
+    """
     return multiply(x, math.pi / 180)
 
 
 @replayed
 def rad2deg(x: Any, /) -> Array:
-    """Radians to degrees."""
+    """Radians to degrees.
+
+    >>> jnp.rad2deg(jnp.array([0.0, jnp.pi / 2])).round(3)
+    Array([ 0., 90.], dtype=float32)
+    """
     return multiply(x, 180 / math.pi)
 
 
@@ -766,14 +1218,22 @@ radians, degrees = deg2rad, rad2deg
 
 @replayed
 def fmax(x1: Any, x2: Any) -> Array:
-    """The larger element; NaN only if both are."""
+    """The larger element; NaN only if both are.
+
+    >>> jnp.fmax(jnp.array([1.0, jnp.nan, 5.0]), 3.0)
+    Array([3., 3., 5.], dtype=float32)
+    """
     a, b = promoted("fmax", x1, x2, numbers=False)
     return where(isnan(a), b, where(isnan(b), a, maximum(a, b)))
 
 
 @replayed
 def fmin(x1: Any, x2: Any) -> Array:
-    """The smaller element; NaN only if both are."""
+    """The smaller element; NaN only if both are.
+
+    >>> jnp.fmin(jnp.array([1.0, jnp.nan, 5.0]), 3.0)
+    Array([1., 3., 3.], dtype=float32)
+    """
     a, b = promoted("fmin", x1, x2, numbers=False)
     return where(isnan(a), b, where(isnan(b), a, minimum(a, b)))
 
@@ -782,7 +1242,11 @@ def fmin(x1: Any, x2: Any) -> Array:
 def nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
-    """NaN and infinities replaced by finite numbers."""
+    """NaN and infinities replaced by finite numbers.
+
+    >>> jnp.nan_to_num(jnp.array([jnp.nan, 1.0, jnp.inf]), posinf=9.0)
+    Array([0., 1., 9.], dtype=float32)
+    """
     value = value_of(x)
     if not dt.is_float(value.dtype):
         return value

@@ -24,19 +24,40 @@ __all__ = ["fromfile", "load", "save", "savez"]
 
 
 def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
-    """NumPy's `save`. Raises ConcretizationError for a traced value."""
+    """NumPy's `save`. Raises ConcretizationError for a traced value.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")
+    >>> jnp.save(path, jnp.array([1, 2], jnp.bfloat16))
+    >>> jnp.load(path)
+    Array([1, 2], dtype=bfloat16)
+    """
     np.save(file, np.asarray(arr), allow_pickle)
 
 
 def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """NumPy's `savez`: several arrays in one file, by name or as arr_0, arr_1, ..."""
+    """NumPy's `savez`: several arrays in one file, by name or as arr_0, arr_1, ...
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "both.npz")
+    >>> jnp.savez(path, x=jnp.array([1, 2]), y=jnp.zeros(3))
+    >>> jnp.load(path)["x"].tolist()
+    [1, 2]
+    """
     plain = {name: np.asarray(value) for name, value in kwds.items()}
     np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle, **plain)
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     """NumPy's `load`: of a .npy file an Array in the dtype that was saved, of a .npz file NumPy's
-    mapping of names to NumPy arrays. Pickles are refused unless allow_pickle=True."""
+    mapping of names to NumPy arrays. Pickles are refused unless allow_pickle=True.
+
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")
+    >>> jnp.save(path, jnp.arange(3))
+    >>> jnp.load(path)
+    Array([0, 1, 2], dtype=int32)
+    """
     found = np.load(file, *args, **kwargs)
     if not isinstance(found, np.ndarray):
         return found

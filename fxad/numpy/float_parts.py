@@ -55,6 +55,9 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
     exponent: int32. Of 0, infinities and NaN: x itself, and 0. The derivative of the mantissa
     is 2**-exponent, as if the exponent were constant.
+
+    >>> jnp.frexp(jnp.array([8.0, 0.75]))
+    (Array([0.5 , 0.75], dtype=float32), Array([4, 0], dtype=int32))
     """
     given = _real("frexp", x)
     value = OPS["stop_gradient"](_wide(given))
@@ -71,7 +74,11 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 @replayed
 def ldexp(x1: Any, x2: Any, /) -> Array:
-    """x1 * 2**x2, rounded once. x1: floats (or integers as floats); x2: integers."""
+    """x1 * 2**x2, rounded once. x1: floats (or integers as floats); x2: integers.
+
+    >>> jnp.ldexp(jnp.array([0.5, 0.75]), jnp.array([4, 0]))
+    Array([8.  , 0.75], dtype=float32)
+    """
     given, power = _real("ldexp", x1), value_of(x2, "ldexp")
     if not dt.is_integer(power.dtype):
         raise TypeMismatch(f"ldexp: exponents must be integers, not {power.type}")
@@ -91,7 +98,11 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 @replayed
 def spacing(x: Any, /) -> Array:
-    """The distance to the next float away from 0, with the sign of x; its derivative is 0."""
+    """The distance to the next float away from 0, with the sign of x; its derivative is 0.
+
+    >>> jnp.spacing(jnp.array([1.0, 1000.0]))
+    Array([1.1920929e-07, 6.1035156e-05], dtype=float32)
+    """
     value = OPS["stop_gradient"](_real("spacing", x))
     size = abs(value)
     gap = nextafter(size, np.inf) - size
@@ -112,7 +123,11 @@ def _places(bitorder: str, name: str) -> np.ndarray:
 @replayed
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight bits (bools, or integers that are not 0) to a byte (uint8) along an axis, or of the
-    flat array; zeros fill the last one."""
+    flat array; zeros fill the last one.
+
+    >>> jnp.packbits(jnp.array([1, 0, 0, 0, 0, 0, 1, 1], jnp.uint8))
+    Array([131], dtype=uint8)
+    """
     places = _places(bitorder, "packbits")
     value = value_of(a, "packbits")
     if not (dt.is_integer(value.dtype) or value.dtype == dt.bool_):
@@ -137,6 +152,9 @@ def unpackbits(
     """The bits (uint8) of bytes (uint8) along an axis, or of the flat array.
 
     count: how many; negative: how many to leave out at the end; more than there are: zeros follow.
+
+    >>> jnp.unpackbits(jnp.array([131], jnp.uint8))
+    Array([1, 0, 0, 0, 0, 0, 1, 1], dtype=uint8)
     """
     places = _places(bitorder, "unpackbits")
     value = value_of(a, "unpackbits")

@@ -28,6 +28,10 @@ def vectorize(
 
     signature: core axes like "(m,n),(n)->(m)"; without it pyfunc takes and gives 0-d arrays.
     excluded: positions of arguments passed as they are.
+
+    >>> f = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")
+    >>> f(jnp.ones((5, 3)), jnp.ones(3))
+    Array([3., 3., 3., 3., 3.], dtype=float32)
     """
 
     @functools.wraps(pyfunc)
@@ -70,7 +74,12 @@ def _core_ranks(signature: str | None, count: int) -> list[int]:
 def apply_along_axis(
     func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any
 ) -> Array:
-    """func1d over all 1-d slices along an axis; its results' axes stand in that axis's place."""
+    """func1d over all 1-d slices along an axis; its results' axes stand in that axis's place.
+
+    >>> jnp.apply_along_axis(lambda row: row / row.sum(), 1, jnp.array([[1.0, 3.0], [2.0, 2.0]]))
+    Array([[0.25, 0.75],
+           [0.5 , 0.5 ]], dtype=float32)
+    """
     value = value_of(arr)
     at = axis_index(axis, value.ndim, "apply_along_axis")
     rows = moveaxis(value, at, -1)
@@ -92,6 +101,10 @@ def piecewise(
 
     One more function than conditions is the default; without it the default is 0. All functions
     see all elements. Results have the dtype of x.
+
+    >>> x = jnp.array([-2.0, 1.0])
+    >>> jnp.piecewise(x, [x < 0, x >= 0], [lambda x: -x, lambda x: 10 * x])
+    Array([ 2., 10.], dtype=float32)
     """
     value = value_of(x, "piecewise")
     if not isinstance(condlist, list | tuple):

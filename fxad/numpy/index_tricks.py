@@ -93,6 +93,10 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
     """Index arrays for the cross product of 1-d index sequences (or masks).
 
     Empty sequences are integers, as `[]` is an array of floats.
+
+    >>> jnp.arange(9).reshape(3, 3)[jnp.ix_(jnp.array([0, 2]), jnp.array([1, 2]))]
+    Array([[1, 2],
+           [7, 8]], dtype=int32)
     """
     columns = []
     for number, given in enumerate(sequences):
@@ -107,12 +111,23 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Indices of the main diagonal of an array with `ndim` axes of length n."""
+    """Indices of the main diagonal of an array with `ndim` axes of length n.
+
+    >>> jnp.diag_indices(2)
+    (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
+    >>> jnp.zeros((2, 2)).at[jnp.diag_indices(2)].set(5)
+    Array([[5., 0.],
+           [0., 5.]], dtype=float32)
+    """
     return (arange(n),) * ndim
 
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
-    """Indices of the main diagonal of a square array."""
+    """Indices of the main diagonal of a square array.
+
+    >>> jnp.diag_indices_from(jnp.zeros((2, 2)))
+    (Array([0, 1], dtype=int32), Array([0, 1], dtype=int32))
+    """
     value = value_of(arr)
     if value.ndim < 2 or len(set(value.shape)) != 1:
         raise ShapeError(f"diag_indices_from: needs axes of one length, not {value.type}")
@@ -120,7 +135,12 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
-    """The array with its main diagonal replaced (a new array: inplace must be False)."""
+    """The array with its main diagonal replaced (a new array: inplace must be False).
+
+    >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 5.0, inplace=False)
+    Array([[5., 0.],
+           [0., 5.]], dtype=float32)
+    """
     if inplace or wrap:
         raise TypeMismatch("fill_diagonal: arrays are immutable; call it with inplace=False")
     value = value_of(a)
@@ -141,13 +161,21 @@ def _indices(mask: np.ndarray) -> tuple[Array, ...]:
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
-    """Rows and columns of a matrix's lower triangle, from its diagonal k down."""
+    """Rows and columns of a matrix's lower triangle, from its diagonal k down.
+
+    >>> jnp.tril_indices_from(jnp.zeros((2, 2)))
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
     rows, columns = _from("tril_indices_from", arr)
     return _indices(np.tri(rows, columns, k, bool))
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
-    """Rows and columns of a matrix's upper triangle, from its diagonal k up."""
+    """Rows and columns of a matrix's upper triangle, from its diagonal k up.
+
+    >>> jnp.triu_indices_from(jnp.zeros((2, 2)))
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
     rows, columns = _from("triu_indices_from", arr)
     return _indices(~np.tri(rows, columns, k - 1, bool))
 
@@ -158,6 +186,9 @@ def mask_indices(
     """Rows and columns where mask_func(ones of (n, n), k) is not zero.
 
     size: how many there are; needed under jit.
+
+    >>> jnp.mask_indices(2, jnp.triu)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
     """
     kept = mask_func(value_of(np.ones((n, n), np.float32)), k)
     if size is not None:
@@ -169,7 +200,11 @@ def mask_indices(
 @replayed
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Positions along each axis of flat positions; negative ones count from the end. Out of range
-    they are those of the nearest element."""
+    they are those of the nearest element.
+
+    >>> jnp.unravel_index(jnp.array([5, 1]), (2, 3))
+    (Array([1, 0], dtype=int32), Array([2, 1], dtype=int32))
+    """
     index, out = value_of(indices), []
     sizes = shape_tuple(shape, "unravel_index")
     for size in reversed(sizes):
@@ -195,6 +230,9 @@ def ravel_multi_index(
     mode: positions out of range are errors ("raise": BadArgument where values are known, unchecked
     where they are traced), those of the nearest element ("clip"), or count on from the start
     ("wrap").
+
+    >>> jnp.ravel_multi_index((jnp.array([1, 0]), jnp.array([2, 1])), (2, 3))
+    Array([5, 1], dtype=int32)
     """
     if mode not in _PLACES or order not in ("C", "F"):
         raise BadArgument(
@@ -238,11 +276,19 @@ _PLACES: dict[str, Callable[[Array, int], Array]] = {
 
 @replayed
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    """Row and column numbers of the lower triangle."""
+    """Row and column numbers of the lower triangle.
+
+    >>> jnp.tril_indices(2)
+    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
+    """
     return tuple(Concrete(i.astype(dt.default_int())) for i in np.tril_indices(n, k, m))
 
 
 @replayed
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    """Row and column numbers of the upper triangle."""
+    """Row and column numbers of the upper triangle.
+
+    >>> jnp.triu_indices(3, k=1)
+    (Array([0, 0, 1], dtype=int32), Array([1, 2, 2], dtype=int32))
+    """
     return tuple(Concrete(i.astype(dt.default_int())) for i in np.triu_indices(n, k, m))

@@ -50,7 +50,14 @@ __all__ = [
 
 @replayed
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Array:
-    """Arrays joined along an existing axis (flattened first if axis is None)."""
+    """Arrays joined along an existing axis (flattened first if axis is None).
+
+    >>> jnp.concatenate([jnp.array([1, 2]), jnp.array([3])])
+    Array([1, 2, 3], dtype=int32)
+    >>> jnp.concatenate([jnp.zeros((2, 1)), jnp.ones((2, 2))], axis=1)
+    Array([[0., 1., 1.],
+           [0., 1., 1.]], dtype=float32)
+    """
     values = _sequence(arrays, "concatenate", axis)
     if axis is None:
         values, axis = [ravel(v) for v in values], 0
@@ -87,7 +94,15 @@ def _sequence(arrays: Any, name: str, axis: Any = None) -> list[Array]:
 
 @replayed
 def stack(arrays: Sequence[Any], axis: int = 0, out: None = None, dtype: Any = None) -> Array:
-    """Arrays of one shape joined along a new axis."""
+    """Arrays of one shape joined along a new axis.
+
+    >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])], axis=1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     no_out("stack", out)
     values = _sequence(arrays, "stack", axis)
     if any(v.shape != values[0].shape for v in values):
@@ -99,33 +114,58 @@ def stack(arrays: Sequence[Any], axis: int = 0, out: None = None, dtype: Any = N
 
 @replayed
 def vstack(tup: Sequence[Any], dtype: Any = None) -> Array:
-    """Arrays joined as rows."""
+    """Arrays joined as rows.
+
+    >>> jnp.vstack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     return concatenate([atleast_2d(v) for v in _sequence(tup, "vstack")], 0, dtype)
 
 
 @replayed
 def hstack(tup: Sequence[Any], dtype: Any = None) -> Array:
-    """Arrays joined as columns."""
+    """Arrays joined as columns.
+
+    >>> jnp.hstack([jnp.array([1, 2]), jnp.array([3])])
+    Array([1, 2, 3], dtype=int32)
+    """
     values = [atleast_1d(v) for v in _sequence(tup, "hstack")]
     return concatenate(values, 0 if values[0].ndim == 1 else 1, dtype)
 
 
 @replayed
 def dstack(tup: Sequence[Any], dtype: Any = None) -> Array:
-    """Arrays joined along a third axis."""
+    """Arrays joined along a third axis.
+
+    >>> jnp.dstack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[[1, 3],
+            [2, 4]]], dtype=int32)
+    """
     return concatenate([atleast_3d(v) for v in _sequence(tup, "dstack")], 2, dtype)
 
 
 @replayed
 def column_stack(tup: Sequence[Any]) -> Array:
-    """Vectors (and numbers) as columns of a matrix, beside the columns of matrices."""
+    """Vectors (and numbers) as columns of a matrix, beside the columns of matrices.
+
+    >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     values = _sequence(tup, "column_stack")
     return concatenate([reshape(v, (v.size, 1)) if v.ndim < 2 else v for v in values], 1)
 
 
 @replayed
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Cut into equal parts, or at given positions."""
+    """Cut into equal parts, or at given positions.
+
+    >>> jnp.split(jnp.arange(6), 3)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4, 5], dtype=int32)]
+    >>> jnp.split(jnp.arange(6), [1, 4])
+    [Array([0], dtype=int32), Array([1, 2, 3], dtype=int32), Array([4, 5], dtype=int32)]
+    """
     value = value_of(ary)
     at = axis_index(axis, value.ndim, "split")
     length = value.shape[at]
@@ -141,7 +181,11 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
 
 @replayed
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Like `split`; the first parts are one longer where it does not divide."""
+    """Like `split`; the first parts are one longer where it does not divide.
+
+    >>> jnp.array_split(jnp.arange(5), 2)
+    [Array([0, 1, 2], dtype=int32), Array([3, 4], dtype=int32)]
+    """
     value = value_of(ary)
     at = axis_index(axis, value.ndim, "array_split")
     if not isinstance(indices_or_sections, int | np.integer):
@@ -160,38 +204,66 @@ def _cut(value: Array, cuts: list[int], axis: int) -> list[Array]:
 
 @replayed
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Split along the second axis (the first of a vector)."""
+    """Split along the second axis (the first of a vector).
+
+    >>> left, right = jnp.hsplit(jnp.arange(8).reshape(2, 4), 2)
+    >>> right
+    Array([[2, 3],
+           [6, 7]], dtype=int32)
+    """
     return split(ary, indices_or_sections, 0 if value_of(ary).ndim == 1 else 1)
 
 
 @replayed
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Split along the first axis."""
+    """Split along the first axis.
+
+    >>> upper, lower = jnp.vsplit(jnp.arange(8).reshape(2, 4), 2)
+    >>> lower
+    Array([[4, 5, 6, 7]], dtype=int32)
+    """
     return split(ary, indices_or_sections, 0)
 
 
 @replayed
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Cut along axis 2."""
+    """Cut along axis 2.
+
+    >>> [part.shape for part in jnp.dsplit(jnp.zeros((2, 2, 6)), 3)]
+    [(2, 2, 2), (2, 2, 2), (2, 2, 2)]
+    """
     return split(ary, indices_or_sections, 2)
 
 
 @replayed
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices along an axis, without it."""
+    """The slices along an axis, without it.
+
+    >>> jnp.unstack(jnp.array([[1, 2], [3, 4]]))
+    (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
+    """
     value = moveaxis(x, axis, 0)
     return tuple(value[i] for i in range(value.shape[0]))
 
 
 @replayed
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """Values joined at the end."""
+    """Values joined at the end.
+
+    >>> jnp.append(jnp.array([1, 2]), 3)
+    Array([1, 2, 3], dtype=int32)
+    """
     return concatenate([value_of(arr), value_of(values)], axis)
 
 
 @replayed
 def resize(a: Any, new_shape: Any) -> Array:
-    """Elements repeated as needed to fill a shape."""
+    """Elements repeated as needed to fill a shape.
+
+    >>> jnp.resize(jnp.array([1, 2, 3]), (2, 4))
+    Array([[1, 2, 3, 1],
+           [2, 3, 1, 2]], dtype=int32)
+    """
     sizes = shape_tuple(new_shape, "resize")
     flat = ravel(a)
     count = int(np.prod(sizes))
@@ -203,7 +275,11 @@ def resize(a: Any, new_shape: Any) -> Array:
 def delete(
     arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False
 ) -> Array:
-    """Elements left out; positions must be concrete."""
+    """Elements left out; positions must be concrete.
+
+    >>> jnp.delete(jnp.array([10, 20, 30]), 1)
+    Array([10, 30], dtype=int32)
+    """
     value = value_of(arr)
     if axis is None:
         value, axis = ravel(value), 0
@@ -213,7 +289,11 @@ def delete(
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """Values put in before a position, or one value before each of several."""
+    """Values put in before a position, or one value before each of several.
+
+    >>> jnp.insert(jnp.array([10, 30]), 1, 20)
+    Array([10, 20, 30], dtype=int32)
+    """
     value = value_of(arr)
     if axis is None:
         value, axis = ravel(value), 0
@@ -243,7 +323,13 @@ def _insert_many(value: Array, obj: Any, values: Array, at: int) -> Array:
 
 @replayed
 def block(arrays: Any) -> Array:
-    """An array from nested lists of blocks, the innermost joined along the last axis."""
+    """An array from nested lists of blocks, the innermost joined along the last axis.
+
+    >>> a, b = jnp.ones((1, 2), int), jnp.zeros((1, 1), int)
+    >>> jnp.block([[a, b], [b, a]])
+    Array([[1, 1, 0],
+           [0, 1, 1]], dtype=int32)
+    """
 
     def depth(item: Any) -> int:
         return 1 + builtins.max(map(depth, item)) if isinstance(item, list) else 0

@@ -37,7 +37,11 @@ __all__ = [
 def isclose(
     a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Array:
-    """|a - b| <= atol + rtol |b|, infinities equal to themselves."""
+    """|a - b| <= atol + rtol |b|, infinities equal to themselves.
+
+    >>> jnp.isclose(jnp.array([1.0, 1.1, jnp.nan]), jnp.array([1.000001, 1.0, jnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
     x, y = promoted("isclose", a, b, inexact=True, numbers=False)
     finite = isfinite(x) & isfinite(y)
     near = abs(x - y) <= atol + rtol * abs(y)
@@ -49,13 +53,23 @@ def isclose(
 def allclose(
     a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Array:
-    """Whether all elements are close."""
+    """Whether all elements are close.
+
+    >>> jnp.allclose(jnp.array([1.0, 2.0]), jnp.array([1.000001, 2.0]))
+    Array(True, dtype=bool)
+    """
     return all(isclose(a, b, rtol, atol, equal_nan))
 
 
 @replayed
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
-    """Same shape and elements."""
+    """Same shape and elements.
+
+    >>> jnp.array_equal(jnp.array([1, 2]), jnp.array([1, 2]))
+    Array(True, dtype=bool)
+    >>> jnp.array_equal(jnp.ones(2), jnp.ones(3))
+    Array(False, dtype=bool)
+    """
     x, y = asarray(a1), asarray(a2)
     if x.shape != y.shape:
         return asarray(False)
@@ -67,7 +81,11 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 @replayed
 def array_equiv(a1: Any, a2: Any) -> Array:
-    """Whether two arrays are equal after broadcasting."""
+    """Whether two arrays are equal after broadcasting.
+
+    >>> jnp.array_equiv(jnp.array([1, 2]), jnp.array([[1, 2], [1, 2]]))
+    Array(True, dtype=bool)
+    """
     x, y = asarray(a1), asarray(a2)
     try:
         np.broadcast_shapes(x.shape, y.shape)
@@ -78,19 +96,31 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 @replayed
 def iscomplex(x: Any) -> Array:
-    """Elementwise: whether the imaginary part is not 0."""
+    """Elementwise: whether the imaginary part is not 0.
+
+    >>> jnp.iscomplex(jnp.array([1 + 0j, 1j]))
+    Array([False,  True], dtype=bool)
+    """
     value = value_of(x, "iscomplex")
     return imag(value) != 0 if dt.is_complex(value.dtype) else full(value.shape, False)
 
 
 @replayed
 def isreal(x: Any) -> Array:
-    """Elementwise: whether the imaginary part is 0."""
+    """Elementwise: whether the imaginary part is 0.
+
+    >>> jnp.isreal(jnp.array([1 + 0j, 1j]))
+    Array([ True, False], dtype=bool)
+    """
     return logical_not(iscomplex(x))
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype of an array, of a shape struct, or the dtype itself is complex."""
+    """Whether the dtype of an array, of a shape struct, or the dtype itself is complex.
+
+    >>> jnp.iscomplexobj(jnp.array([1 + 0j]))  # by its dtype
+    True
+    """
     dtype = x if isinstance(x, np.dtype | type) else getattr(x, "dtype", None)
     if dtype is None:
         dtype = value_of(x, "iscomplexobj").dtype
@@ -98,5 +128,9 @@ def iscomplexobj(x: Any) -> bool:
 
 
 def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not complex."""
+    """Whether the dtype is not complex.
+
+    >>> jnp.isrealobj(jnp.array([1 + 0j]))  # by its dtype
+    False
+    """
     return not iscomplexobj(x)

@@ -35,17 +35,29 @@ __all__ = [
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """Lengths of the axes."""
+    """Lengths of the axes.
+
+    >>> jnp.shape(jnp.zeros((2, 3)))
+    (2, 3)
+    """
     return shaped(a).shape
 
 
 def ndim(a: Any) -> int:
-    """Number of axes."""
+    """Number of axes.
+
+    >>> jnp.ndim(jnp.zeros((2, 3)))
+    2
+    """
     return shaped(a).ndim
 
 
 def size(a: Any, axis: int | None = None) -> int:
-    """Number of elements, or the length of an axis."""
+    """Number of elements, or the length of an axis.
+
+    >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), 1)
+    (6, 3)
+    """
     type_ = shaped(a)
     return type_.size if axis is None else type_.shape[axis_index(axis, type_.ndim, "size")]
 
@@ -62,6 +74,14 @@ def reshape(
     """The same elements in row-major order under another shape; one size may be -1.
 
     `copy` changes nothing that could be seen: arrays are immutable.
+
+    >>> jnp.reshape(jnp.arange(6), (2, 3))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
+    >>> jnp.reshape(jnp.arange(6), (3, -1))
+    Array([[0, 1],
+           [2, 3],
+           [4, 5]], dtype=int32)
     """
     value = value_of(a, "reshape")
     given = newshape if shape is None else (shape, *rest) if rest else shape
@@ -103,13 +123,24 @@ _INTEGERS = (int, np.integer)
 
 @replayed
 def ravel(a: Any, order: str = "C") -> Array:
-    """One axis with all elements."""
+    """One axis with all elements.
+
+    >>> jnp.ravel(jnp.array([[1, 2], [3, 4]]))
+    Array([1, 2, 3, 4], dtype=int32)
+    """
     return reshape(a, (-1,) if value_of(a).size else (0,), order=order)
 
 
 @replayed
 def transpose(a: Any, axes: Any = None) -> Array:
-    """Axes permuted (reversed by default)."""
+    """Axes permuted (reversed by default).
+
+    >>> jnp.transpose(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    >>> jnp.transpose(jnp.zeros((2, 3, 4)), (1, 0, 2)).shape
+    (3, 2, 4)
+    """
     value = value_of(a, "transpose")
     order = tuple(reversed(range(value.ndim))) if axes is None else tuple(axes)
     order = tuple(axis_index(i, value.ndim, "transpose") for i in order)
@@ -125,13 +156,21 @@ permute_dims = transpose
 
 @replayed
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two axes exchanged."""
+    """The last two axes exchanged.
+
+    >>> jnp.matrix_transpose(jnp.zeros((5, 2, 3))).shape
+    (5, 3, 2)
+    """
     return swapaxes(x, -1, -2)
 
 
 @replayed
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    """Two axes exchanged."""
+    """Two axes exchanged.
+
+    >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     value = value_of(a)
     first, second = (axis_index(i, value.ndim, "swapaxes") for i in (axis1, axis2))
     order = list(range(value.ndim))
@@ -141,7 +180,11 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
 @replayed
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
-    """Axes moved to new positions, the others keeping their order."""
+    """Axes moved to new positions, the others keeping their order.
+
+    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     value = value_of(a)
     sources = [axis_index(i, value.ndim, "moveaxis") for i in _listed(source)]
     targets = [axis_index(i, value.ndim, "moveaxis") for i in _listed(destination)]
@@ -155,7 +198,11 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
 
 @replayed
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
-    """One axis moved before another."""
+    """One axis moved before another.
+
+    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
     axis = axis_index(axis, value_of(a).ndim, "rollaxis")
     return moveaxis(a, axis, start - 1 if start > axis else start)
 
@@ -166,7 +213,11 @@ def _listed(value: Any) -> list[int]:
 
 @replayed
 def expand_dims(a: Any, axis: Any) -> Array:
-    """New axes of length 1."""
+    """New axes of length 1.
+
+    >>> jnp.expand_dims(jnp.zeros((2, 3)), (0, -1)).shape
+    (1, 2, 3, 1)
+    """
     value = value_of(a)
     count = value.ndim + len(_listed(axis))
     at = axes_tuple(axis, count, "expand_dims")
@@ -176,7 +227,13 @@ def expand_dims(a: Any, axis: Any) -> Array:
 
 @replayed
 def squeeze(a: Any, axis: Any = None) -> Array:
-    """Axes of length 1 removed."""
+    """Axes of length 1 removed.
+
+    >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
+    (3,)
+    >>> jnp.squeeze(jnp.zeros((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
     value = value_of(a)
     if axis is None:
         return reshape(value, tuple(s for s in value.shape if s != 1))
@@ -191,7 +248,12 @@ def squeeze(a: Any, axis: Any = None) -> Array:
 
 @replayed
 def broadcast_to(array: Any, shape: Any) -> Array:
-    """NumPy broadcasting to a given shape."""
+    """NumPy broadcasting to a given shape.
+
+    >>> jnp.broadcast_to(jnp.array([1, 2]), (2, 2))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     value = value_of(array)
     sizes = shape_tuple(shape, "broadcast_to")
     if result_shape("broadcast_to", [value.shape, sizes]) != sizes:
@@ -201,28 +263,49 @@ def broadcast_to(array: Any, shape: Any) -> Array:
 
 @replayed
 def broadcast_arrays(*args: Any) -> tuple[Array, ...]:
-    """All arguments in their common shape."""
+    """All arguments in their common shape.
+
+    >>> a, b = jnp.broadcast_arrays(jnp.array([1, 2]), jnp.array([[3], [4]]))
+    >>> a
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    >>> b
+    Array([[3, 3],
+           [4, 4]], dtype=int32)
+    """
     values = [value_of(a) for a in args]
     common = result_shape("broadcast_arrays", [v.shape for v in values])
     return tuple([spread_to(v, common) for v in values])
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to. Raises ShapeError if there is none."""
+    """The shape that shapes broadcast to. Raises ShapeError if there is none.
+
+    >>> jnp.broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
     known = [shape_tuple(s, "broadcast_shapes") for s in shapes]
     return result_shape("Incompatible shapes for broadcasting", known)
 
 
 @replayed
 def atleast_1d(*arys: Any) -> Any:
-    """Arrays with at least one axis."""
+    """Arrays with at least one axis.
+
+    >>> jnp.atleast_1d(5.0)
+    Array([5.], dtype=float32)
+    """
     out = [v if v.ndim >= 1 else reshape(v, (1,)) for v in map(value_of, arys)]
     return out[0] if len(out) == 1 else out
 
 
 @replayed
 def atleast_2d(*arys: Any) -> Any:
-    """Arrays with at least two axes."""
+    """Arrays with at least two axes.
+
+    >>> jnp.atleast_2d(jnp.array([1, 2]))
+    Array([[1, 2]], dtype=int32)
+    """
     out = [
         v if v.ndim >= 2 else reshape(v, (1,) * (2 - v.ndim) + v.shape) for v in map(value_of, arys)
     ]
@@ -231,7 +314,11 @@ def atleast_2d(*arys: Any) -> Any:
 
 @replayed
 def atleast_3d(*arys: Any) -> Any:
-    """Arrays with at least three axes."""
+    """Arrays with at least three axes.
+
+    >>> jnp.atleast_3d(jnp.array([1, 2])).shape
+    (1, 2, 1)
+    """
     out = []
     for value in map(value_of, arys):
         sizes = {0: (1, 1, 1), 1: (1, *value.shape, 1), 2: (*value.shape, 1)}.get(value.ndim)
@@ -250,26 +337,46 @@ def slice_axis(value: Any, axis: int, start: int, stop: int, step: int = 1) -> A
 
 @replayed
 def flip(m: Any, axis: Any = None) -> Array:
-    """Elements in reverse order along axes (all by default)."""
+    """Elements in reverse order along axes (all by default).
+
+    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     value = value_of(m)
     return OPS["reverse"](value, axes=axes_tuple(axis, value.ndim, "flip"))
 
 
 @replayed
 def fliplr(m: Any) -> Array:
-    """Columns reversed."""
+    """Columns reversed.
+
+    >>> jnp.fliplr(jnp.array([[1, 2], [3, 4]]))
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     return flip(m, 1)
 
 
 @replayed
 def flipud(m: Any) -> Array:
-    """Rows reversed."""
+    """Rows reversed.
+
+    >>> jnp.flipud(jnp.array([[1, 2], [3, 4]]))
+    Array([[3, 4],
+           [1, 2]], dtype=int32)
+    """
     return flip(m, 0)
 
 
 @replayed
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """Rotated by k quarter turns."""
+    """Rotated by k quarter turns.
+
+    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int32)
+    """
     first, second = axes
     match k % 4:
         case 0:
@@ -283,7 +390,14 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 @replayed
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """Elements moved along axes, coming back in at the other end."""
+    """Elements moved along axes, coming back in at the other end.
+
+    >>> jnp.roll(jnp.arange(5), 2)
+    Array([3, 4, 0, 1, 2], dtype=int32)
+    >>> jnp.roll(jnp.array([[1, 2], [3, 4]]), 1, axis=1)
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     value = value_of(a)
     if axis is None:
         return reshape(roll(ravel(value), shift, 0), value.shape)
@@ -304,7 +418,14 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
 
 @replayed
 def tile(A: Any, reps: Any) -> Array:
-    """The array repeated as a block."""
+    """The array repeated as a block.
+
+    >>> jnp.tile(jnp.array([1, 2]), 2)
+    Array([1, 2, 1, 2], dtype=int32)
+    >>> jnp.tile(jnp.array([1, 2]), (2, 1))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     value = value_of(A)
     counts = [int(r) for r in _listed(reps)]
     rank = max(len(counts), value.ndim)

@@ -56,7 +56,11 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Sum, taking NaN as 0."""
+    """Sum, taking NaN as 0.
+
+    >>> jnp.nansum(jnp.array([1.0, jnp.nan, 2.0]))
+    Array(3., dtype=float32)
+    """
     no_out("nansum", out)
     return sum(_filled("nansum", a, 0), axis, dtype, None, keepdims, initial, where)
 
@@ -71,7 +75,11 @@ def nanprod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Product, taking NaN as 1."""
+    """Product, taking NaN as 1.
+
+    >>> jnp.nanprod(jnp.array([3.0, jnp.nan, 2.0]))
+    Array(6., dtype=float32)
+    """
     no_out("nanprod", out)
     return prod(_filled("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
 
@@ -85,7 +93,11 @@ def nanmax(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Largest of what is not NaN; NaN of nothing else, where no `initial` is given."""
+    """Largest of what is not NaN; NaN of nothing else, where no `initial` is given.
+
+    >>> jnp.nanmax(jnp.array([1.0, jnp.nan, 2.0]))
+    Array(2., dtype=float32)
+    """
     no_out("nanmax", out)
     return _extreme("nanmax", max, -math.inf, a, axis, keepdims, initial, where)
 
@@ -99,7 +111,11 @@ def nanmin(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Smallest of what is not NaN; NaN of nothing else, where no `initial` is given."""
+    """Smallest of what is not NaN; NaN of nothing else, where no `initial` is given.
+
+    >>> jnp.nanmin(jnp.array([1.0, jnp.nan, 2.0]))
+    Array(1., dtype=float32)
+    """
     no_out("nanmin", out)
     return _extreme("nanmin", min, math.inf, a, axis, keepdims, initial, where)
 
@@ -138,7 +154,11 @@ def nanmean(
     keepdims: bool = False,
     where: Any = None,
 ) -> Array:
-    """Mean of what is not NaN."""
+    """Mean of what is not NaN.
+
+    >>> jnp.nanmean(jnp.array([1.0, jnp.nan, 2.0]))
+    Array(1.5, dtype=float32)
+    """
     no_out("nanmean", out)
     value = value_of(a, "nanmean")
     if not dt.is_inexact(value.dtype):
@@ -162,6 +182,9 @@ def nanvar(
     """Variance of the elements that are not NaN; NaN where ddof leaves none of them free.
 
     mean: the means, with the axes kept, where they are known already.
+
+    >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(1., dtype=float32)
     """
     no_out("nanvar", out)
     value = in_dtype("nanvar", a, dtype)
@@ -189,35 +212,55 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """Standard deviation of the elements that are not NaN."""
+    """Standard deviation of the elements that are not NaN.
+
+    >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(1., dtype=float32)
+    """
     no_out("nanstd", out)
     return safe_sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where, mean))
 
 
 @replayed
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """Running sum; NaN counts as 0."""
+    """Running sum; NaN counts as 0.
+
+    >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 3.0]))
+    Array([1., 1., 4.], dtype=float32)
+    """
     no_out("nancumsum", out)
     return cumsum(_filled("nancumsum", a, 0), axis, dtype)
 
 
 @replayed
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-    """Running product; NaN counts as 1."""
+    """Running product; NaN counts as 1.
+
+    >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0]))
+    Array([2., 2., 6.], dtype=float32)
+    """
     no_out("nancumprod", out)
     return cumprod(_filled("nancumprod", a, 1), axis, dtype)
 
 
 @replayed
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
-    """Position of the largest element that is not NaN; -1 if all are."""
+    """Position of the largest element that is not NaN; -1 if all are.
+
+    >>> jnp.nanargmax(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(2, dtype=int32)
+    """
     no_out("nanargmax", out)
     return _position(argmax, -math.inf, a, axis, keepdims)
 
 
 @replayed
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
-    """Position of the smallest element that is not NaN; -1 if all are."""
+    """Position of the smallest element that is not NaN; -1 if all are.
+
+    >>> jnp.nanargmin(jnp.array([jnp.nan, 1.0, 3.0]))
+    Array(1, dtype=int32)
+    """
     no_out("nanargmin", out)
     return _position(argmin, math.inf, a, axis, keepdims)
 

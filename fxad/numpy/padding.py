@@ -53,6 +53,11 @@ def pad(
     mode: "constant" (constant_values), "empty", "edge", "reflect" and "symmetric" (reflect_type
     "odd": twice the edge minus the reflection), "wrap", "linear_ramp" (towards end_values), or
     "maximum", "mean", "median", "minimum" of the stat_length elements at that edge (of all).
+
+    >>> jnp.pad(jnp.array([1, 2]), (1, 2))
+    Array([0, 1, 2, 0, 0], dtype=int32)
+    >>> jnp.pad(jnp.array([1, 2, 3]), 1, mode="reflect")
+    Array([2, 1, 2, 3, 2], dtype=int32)
     """
     value = value_of(array)
     widths = _widths(pad_width, value)

@@ -34,6 +34,9 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The polynomial p[0] x^n + ... + p[n] by Horner's rule; 0 without coefficients.
 
     Raises ShapeError if p has no axis.
+
+    >>> jnp.polyval(jnp.array([1, 2, 3]), 10)
+    Array(123, dtype=int32)
     """
     coefficients, value = asarray(p), value_of(x)
     if not coefficients.ndim:
@@ -47,7 +50,11 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 
 @replayed
 def polyadd(a1: Any, a2: Any) -> Array:
-    """Sum of two polynomials, highest power first."""
+    """Sum of two polynomials, highest power first.
+
+    >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([1, 0, 0]))
+    Array([1, 1, 2], dtype=int32)
+    """
     x, y = asarray(a1), asarray(a2)
     size = builtins.max(x.shape[0], y.shape[0])
     return _padded(x, size) + _padded(y, size)
@@ -55,7 +62,11 @@ def polyadd(a1: Any, a2: Any) -> Array:
 
 @replayed
 def polysub(a1: Any, a2: Any) -> Array:
-    """Difference of two polynomials, highest power first."""
+    """Difference of two polynomials, highest power first.
+
+    >>> jnp.polysub(jnp.array([1, 2]), jnp.array([1, 0, 0]))
+    Array([-1,  1,  2], dtype=int32)
+    """
     return polyadd(a1, -asarray(a2))
 
 
@@ -68,6 +79,9 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     """Product of two polynomials, highest power first.
 
     Raises BadArgument for trim_leading_zeros: how many there are is not known while tracing.
+
+    >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
+    Array([ 1,  0, -1], dtype=int32)
     """
     if trim_leading_zeros:
         raise BadArgument("polymul: pass trim_leading_zeros=False, and trim_zeros the result")
@@ -76,7 +90,11 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
 
 @replayed
 def polyder(p: Any, m: int = 1) -> Array:
-    """m-th derivative of a polynomial, highest power first."""
+    """m-th derivative of a polynomial, highest power first.
+
+    >>> jnp.polyder(jnp.array([1, 2, 3]))
+    Array([2, 2], dtype=int32)
+    """
     value = asarray(p)
     for _ in range(m):
         powers = arange(value.shape[0] - 1, 0, -1)
@@ -87,7 +105,11 @@ def polyder(p: Any, m: int = 1) -> Array:
 @replayed
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """m-th antiderivative of a polynomial, highest power first; k: the constants (0), one for all
-    or one per integration."""
+    or one per integration.
+
+    >>> jnp.polyint(jnp.array([2.0, 2.0]))
+    Array([1., 2., 0.], dtype=float32)
+    """
     value = asarray(p)
     value = cast(value, dt.inexact_for(value.dtype))
     constants = zeros(m, value.dtype) if k is None else cast(asarray(k), value.dtype)
@@ -104,6 +126,9 @@ def poly(seq_of_zeros: Any) -> Array:
     highest power first and 1.
 
     Complex roots give complex coefficients, also where they come in pairs.
+
+    >>> jnp.poly(jnp.array([1.0, 2.0]))  # (x - 1) (x - 2)
+    Array([ 1., -3.,  2.], dtype=float32)
     """
     zeros_ = value_of(seq_of_zeros, "poly")
     if zeros_.ndim == 2 and zeros_.shape[0] == zeros_.shape[1] and zeros_.shape[0]:
@@ -124,6 +149,9 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
 
     strip_zeros: leading and trailing coefficients that are 0 are taken off, which traced values do
     not allow; without it the first coefficient must not be 0.
+
+    >>> jnp.roots(jnp.array([1.0, -3.0, 2.0])).real.round(3)
+    Array([2., 1.], dtype=float32)
     """
     coefficients = value_of(p, "roots")
     if coefficients.ndim != 1:
@@ -163,6 +191,10 @@ def polyfit(
     y: [n] or [n, k]; w: weights of the residuals, [n]. With `full` also residuals, rank, singular
     values and rcond, as `linalg.lstsq` gives them of scaled columns. With `cov` the covariance of
     the coefficients too, scaled by the residuals unless cov is "unscaled".
+
+    >>> x = jnp.arange(4.0)
+    >>> jnp.polyfit(x, 2 * x + 1, 1).round(3)
+    Array([2., 1.], dtype=float32)
     """
     points, values = promoted("polyfit", x, y, inexact=True, numbers=False, broadcast=False)
     if points.ndim != 1 or values.ndim not in (1, 2) or values.shape[0] != points.shape[0]:
@@ -197,7 +229,11 @@ def polyfit(
 @replayed
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """(quotient, remainder) of polynomials, highest power first. The remainder keeps its leading
-    zeros: raises BadArgument for trim_leading_zeros."""
+    zeros: raises BadArgument for trim_leading_zeros.
+
+    >>> jnp.polydiv(jnp.array([1.0, 0.0, -1.0]), jnp.array([1.0, 1.0]))
+    (Array([ 1., -1.], dtype=float32), Array([0., 0., 0.], dtype=float32))
+    """
     if trim_leading_zeros:
         raise BadArgument("polydiv: pass trim_leading_zeros=False, and trim_zeros the remainder")
     rest, divisor = promoted("polydiv", u, v, inexact=True, numbers=False, broadcast=False)

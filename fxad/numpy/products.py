@@ -79,7 +79,13 @@ def _fits_float32(*dtypes: np.dtype) -> bool:
 @replayed
 def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, vectors are rows or
-    columns."""
+    columns.
+
+    >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    >>> jnp.matmul(jnp.ones((5, 2, 3)), jnp.ones((3, 4))).shape
+    (5, 2, 4)
+    """
     x, y = promoted("matmul", a, b, numbers=False, broadcast=False)
     how = {"wide": preferred_element_type, "precision": precision}
     left, right = type_of(x).shape, type_of(y).shape
@@ -107,7 +113,13 @@ def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
 
 @replayed
 def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """NumPy's dot: sum over the last axis of a and the second to last of b."""
+    """NumPy's dot: sum over the last axis of a and the second to last of b.
+
+    >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array(11, dtype=int32)
+    >>> jnp.dot(jnp.ones((2, 3)), jnp.ones(3))
+    Array([3., 3.], dtype=float32)
+    """
     x, y = promoted("dot", a, b, numbers=False, broadcast=False)
     if not type_of(x).ndim or not type_of(y).ndim:
         return OPS["mul"](*promoted("dot", x, y))
@@ -127,7 +139,11 @@ def _check_sizes(name: str, x: Any, y: Any, left: tuple, right: tuple) -> None:
 
 @replayed
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Sum of conj(a) * b over all elements."""
+    """Sum of conj(a) * b over all elements.
+
+    >>> jnp.vdot(jnp.array([1j, 2]), jnp.array([1j, 1]))  # conjugates the first
+    Array(3.+0.j, dtype=complex64)
+    """
     x, y = promoted("vdot", a, b, numbers=False, broadcast=False)
     if dt.is_complex(type_of(x).dtype):
         x = OPS["conj"](x)
@@ -146,7 +162,11 @@ def vecdot(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Sum of conj(x1) * x2 along an axis; the other axes broadcast."""
+    """Sum of conj(x1) * x2 along an axis; the other axes broadcast.
+
+    >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 10]))
+    Array([21, 43], dtype=int32)
+    """
     x, y = promoted("vecdot", x1, x2, numbers=False, broadcast=False)
     x, y = moveaxis(x, axis, -1), moveaxis(y, axis, -1)
     _check_sizes("vecdot", x, y, (x.ndim - 1,), (y.ndim - 1,))
@@ -168,7 +188,11 @@ def vecdot(
 
 @replayed
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """Sum over the last axes of both."""
+    """Sum over the last axes of both.
+
+    >>> jnp.inner(jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]]))
+    Array([11, 17], dtype=int32)
+    """
     x, y = promoted("inner", a, b, numbers=False, broadcast=False)
     if not type_of(x).ndim or not type_of(y).ndim:
         return OPS["mul"](*promoted("inner", x, y))
@@ -179,7 +203,12 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
 
 @replayed
 def outer(a: Any, b: Any, out: None = None) -> Array:
-    """Products of all pairs of elements."""
+    """Products of all pairs of elements.
+
+    >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array([[3, 4],
+           [6, 8]], dtype=int32)
+    """
     no_out("outer", out)
     x, y = promoted("outer", a, b, numbers=False, broadcast=False)
     x, y = reshape(x, (-1, 1)), reshape(y, (1, -1))
@@ -190,7 +219,11 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
 def tensordot(
     a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
-    """Sum over pairs of axes: a count of last/first axes, or two lists."""
+    """Sum over pairs of axes: a count of last/first axes, or two lists.
+
+    >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((4, 3)), axes=[(1, 2), (1, 0)])
+    Array([12., 12.], dtype=float32)
+    """
     x, y = promoted("tensordot", a, b, numbers=False, broadcast=False)
     if isinstance(axes, int):
         left = tuple(range(type_of(x).ndim - axes, type_of(x).ndim))
@@ -207,7 +240,11 @@ def tensordot(
 
 @replayed
 def kron(a: Any, b: Any) -> Array:
-    """Kronecker product."""
+    """Kronecker product.
+
+    >>> jnp.kron(jnp.array([1, 2]), jnp.array([1, 10]))
+    Array([ 1, 10,  2, 20], dtype=int32)
+    """
     x, y = promoted("kron", a, b, numbers=False, broadcast=False)
     rank = builtins.max(type_of(x).ndim, type_of(y).ndim)
     left = (1,) * (rank - type_of(x).ndim) + type_of(x).shape
@@ -222,7 +259,11 @@ def kron(a: Any, b: Any) -> Array:
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:
-    """Cross product of vectors of length 3 (or 2: the third component)."""
+    """Cross product of vectors of length 3 (or 2: the third component).
+
+    >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promoted("cross", a, b, numbers=False, broadcast=False)
@@ -245,7 +286,11 @@ def cross(
 def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None
 ) -> Array:
-    """Sum of the diagonal; small integers add up in the default integer."""
+    """Sum of the diagonal; small integers add up in the default integer.
+
+    >>> jnp.trace(jnp.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int32)
+    """
     no_out("trace", out)
     value = value_of(a)
     value = cast(value, sum_dtype(value.dtype, dtype))
@@ -266,7 +311,13 @@ def convolve(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Discrete convolution of two vectors."""
+    """Discrete convolution of two vectors.
+
+    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]))
+    Array([ 1, 12, 23, 30], dtype=int32)
+    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]), mode="valid")
+    Array([12, 23], dtype=int32)
+    """
     x, y = promoted("convolve", a, v, numbers=False, broadcast=False)
     if type_of(x).ndim != 1 or type_of(y).ndim != 1:
         raise ShapeError("convolve: both arguments must be vectors")
@@ -297,7 +348,11 @@ def correlate(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Cross-correlation of two vectors."""
+    """Cross-correlation of two vectors.
+
+    >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([1, 10]))
+    Array([21, 32], dtype=int32)
+    """
     second = value_of(v)
     second = OPS["conj"](second) if dt.is_complex(second.dtype) else second
     return convolve(
@@ -311,13 +366,21 @@ def correlate(
 
 @replayed
 def matvec(x1: Any, x2: Any, /) -> Array:
-    """Matrices times vectors over leading axes."""
+    """Matrices times vectors over leading axes.
+
+    >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 10]))
+    Array([21, 43], dtype=int32)
+    """
     x, y = value_of(x1), value_of(x2)
     return (x @ reshape(y, (*y.shape, 1)))[..., 0]
 
 
 @replayed
 def vecmat(x1: Any, x2: Any, /) -> Array:
-    """Vectors times matrices over leading axes."""
+    """Vectors times matrices over leading axes.
+
+    >>> jnp.vecmat(jnp.array([1, 10]), jnp.array([[1, 2], [3, 4]]))
+    Array([31, 42], dtype=int32)
+    """
     x, y = value_of(x1), value_of(x2)
     return (reshape(x.conj(), (*x.shape[:-1], 1, x.shape[-1])) @ y)[..., 0, :]

@@ -95,7 +95,15 @@ def sum(
     promote_integers: bool = True,
 ) -> Array:
     """Sum over axes (all by default). Small integers add up in the default integer, or without
-    promote_integers in their own dtype."""
+    promote_integers in their own dtype.
+
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> jnp.sum(x), jnp.sum(x, axis=0)
+    (Array(10, dtype=int32), Array([4, 6], dtype=int32))
+    >>> jnp.sum(x, axis=1, keepdims=True)
+    Array([[3],
+           [7]], dtype=int32)
+    """
     no_out("sum", out)
     value = value_of(a, "sum")
     own = value.type.dtype
@@ -121,7 +129,11 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """Product over axes. Integers as in `sum`."""
+    """Product over axes. Integers as in `sum`.
+
+    >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([ 2, 12], dtype=int32)
+    """
     no_out("prod", out)
     value = value_of(a, "prod")
     wide = sum_dtype(value.dtype, dtype if promote_integers or dtype is not None else value.dtype)
@@ -171,6 +183,11 @@ def max(
     """Largest element; NaN wins. Complex numbers compare by real part first.
 
     At ties the gradient is split evenly.
+
+    >>> jnp.max(jnp.array([[1, 5], [3, 4]]), axis=0)
+    Array([3, 5], dtype=int32)
+    >>> jnp.max(jnp.array([]), initial=-1.0)
+    Array(-1., dtype=float32)
     """
     no_out("max", out)
     from_pair = lambda x, y: OPS["max"](*promoted("max", x, y))  # noqa: E731
@@ -189,6 +206,9 @@ def min(
     """Smallest element; NaN wins. Complex numbers compare by real part first.
 
     At ties the gradient is split evenly.
+
+    >>> jnp.min(jnp.array([[1, 5], [3, 4]]), axis=1)
+    Array([1, 3], dtype=int32)
     """
     no_out("min", out)
     from_pair = lambda x, y: OPS["min"](*promoted("min", x, y))  # noqa: E731
@@ -200,7 +220,11 @@ amax, amin = max, min
 
 @replayed
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
-    """max - min."""
+    """max - min.
+
+    >>> jnp.ptp(jnp.array([[1, 5], [3, 4]]), axis=0)
+    Array([2, 1], dtype=int32)
+    """
     no_out("ptp", out)
     return max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims)
 
@@ -214,7 +238,11 @@ def _logical(a: Any) -> Array:
 def all(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """Whether every element is non-zero."""
+    """Whether every element is non-zero.
+
+    >>> jnp.all(jnp.array([[True, False], [True, True]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     no_out("all", out)
     value = _masked(_logical(a), where, True)
     axes = axes_tuple(axis, value.ndim, "all")
@@ -225,7 +253,11 @@ def all(
 def any(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """Whether some element is non-zero."""
+    """Whether some element is non-zero.
+
+    >>> jnp.any(jnp.array([[True, False], [False, False]]), axis=1)
+    Array([ True, False], dtype=bool)
+    """
     no_out("any", out)
     value = _masked(_logical(a), where, False)
     axes = axes_tuple(axis, value.ndim, "any")
@@ -234,7 +266,11 @@ def any(
 
 @replayed
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Number of non-zero elements."""
+    """Number of non-zero elements.
+
+    >>> jnp.count_nonzero(jnp.array([[0, 1], [2, 0]]))
+    Array(2, dtype=int32)
+    """
     return sum(_logical(a), axis, keepdims=keepdims)
 
 
@@ -258,7 +294,14 @@ def mean(
     *,
     where: Any = None,
 ) -> Array:
-    """Arithmetic mean; integers give floats, half-width floats accumulate in float32."""
+    """Arithmetic mean; integers give floats, half-width floats accumulate in float32.
+
+    >>> x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> jnp.mean(x), jnp.mean(x, axis=0)
+    (Array(2.5, dtype=float32), Array([2., 3.], dtype=float32))
+    >>> jnp.mean(x, where=x > 1)
+    Array(3., dtype=float32)
+    """
     no_out("mean", out)
     value = in_dtype("mean", a, dtype)
     axes = axes_tuple(axis, value.ndim, "mean")
@@ -280,7 +323,11 @@ _mean = mean  # for functions with a parameter `mean`
 def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
-    """Weighted mean."""
+    """Weighted mean.
+
+    >>> jnp.average(jnp.array([1.0, 2.0, 4.0]), weights=jnp.array([2, 1, 1]))
+    Array(2., dtype=float32)
+    """
     if weights is None:
         out = mean(a, axis, keepdims=keepdims)
         value = value_of(a)
@@ -325,6 +372,11 @@ def var(
     """Variance; the divisor is the count minus ddof.
 
     mean: the means, with the axes kept, where they are known already.
+
+    >>> jnp.var(jnp.array([1.0, 2.0, 3.0, 4.0]))
+    Array(1.25, dtype=float32)
+    >>> jnp.var(jnp.array([1.0, 2.0, 3.0, 4.0]), ddof=1).round(3)
+    Array(1.667, dtype=float32)
     """
     no_out("var", out)
     value = in_dtype("var", a, dtype)
@@ -356,7 +408,11 @@ def std(
     correction: float | None = None,
     mean: Any = None,
 ) -> Array:
-    """Standard deviation; its gradient at 0 is 0."""
+    """Standard deviation; its gradient at 0 is 0.
+
+    >>> jnp.std(jnp.array([1.0, 2.0, 3.0, 4.0])).round(3)
+    Array(1.118, dtype=float32)
+    """
     no_out("std", out)
     more: dict[str, Any] = {"where": where, "correction": correction, "mean": mean}
     return safe_sqrt(var(a, axis, dtype, None, ddof, keepdims, **more))
@@ -396,14 +452,22 @@ def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
 
 @replayed
 def argmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
-    """Position of the first largest element (of the first NaN, if any)."""
+    """Position of the first largest element (of the first NaN, if any).
+
+    >>> jnp.argmax(jnp.array([[1, 5, 5], [7, 4, 0]]), axis=1)  # the first of equals
+    Array([1, 0], dtype=int32)
+    """
     no_out("argmax", out)
     return _arg("argmax", a, axis, keepdims)
 
 
 @replayed
 def argmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
-    """Position of the first smallest element (of the first NaN, if any)."""
+    """Position of the first smallest element (of the first NaN, if any).
+
+    >>> jnp.argmin(jnp.array([[1, 5, 1], [7, 4, 0]]), axis=1)
+    Array([0, 2], dtype=int32)
+    """
     no_out("argmin", out)
     return _arg("argmin", a, axis, keepdims)
 

@@ -19,7 +19,9 @@ from fxad.trace.replay import replayed
 __all__ = ["around", "ceil", "fix", "floor", "modf", "rint", "round", "trunc"]
 
 
-def _rounding(op: str, name: str) -> Callable[..., Array]:
+def _rounding(op: str, name: str, of_halves: str) -> Callable[..., Array]:
+    """of_halves: what becomes of -1.5 and 1.5, as they are shown."""
+
     def function(x: Any) -> Array:
         value = value_of(x)
         if dt.is_complex(value.dtype):
@@ -27,17 +29,21 @@ def _rounding(op: str, name: str) -> Callable[..., Array]:
         return OPS[op](value) if dt.is_float(value.dtype) else value
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{name} of x; integers stay as they are."
+    function.__doc__ = f"""{name} of x; integers stay as they are.
+
+    >>> jnp.{name}(jnp.array([-1.5, 1.5]))
+    Array({of_halves}, dtype=float32)
+    """
     return replayed(keeps_weak(function))
 
 
-floor = _rounding("floor", "floor")
+floor = _rounding("floor", "floor", "[-2.,  1.]")
 
 
-ceil = _rounding("ceil", "ceil")
+ceil = _rounding("ceil", "ceil", "[-1.,  2.]")
 
 
-trunc = _rounding("trunc", "trunc")
+trunc = _rounding("trunc", "trunc", "[-1.,  1.]")
 
 
 fix = trunc
@@ -45,7 +51,11 @@ fix = trunc
 
 @replayed
 def rint(x: Any, /) -> Array:
-    """The nearest integer as a float, halves to even; of complex numbers, both parts."""
+    """The nearest integer as a float, halves to even; of complex numbers, both parts.
+
+    >>> jnp.rint(jnp.array([0.5, 1.5, 2.4]))  # halves go to even
+    Array([0., 2., 2.], dtype=float32)
+    """
     (value,) = promoted("rint", x, inexact=True, numbers=False)
     if dt.is_complex(value.dtype):
         return OPS["complex"](OPS["round"](real(value)), OPS["round"](imag(value)))
@@ -54,7 +64,13 @@ def rint(x: Any, /) -> Array:
 
 @replayed
 def round(a: Any, decimals: int = 0, out: None = None) -> Array:
-    """Round half to even, to a number of decimals."""
+    """Round half to even, to a number of decimals.
+
+    >>> jnp.round(jnp.array([1.234, 5.678]), 1)
+    Array([1.2, 5.7], dtype=float32)
+    >>> jnp.round(jnp.array([0.5, 1.5]))  # halves go to even
+    Array([0., 2.], dtype=float32)
+    """
     no_out("round", out)
     value = value_of(a)
     if not dt.is_inexact(value.dtype):
@@ -70,7 +86,11 @@ around = round
 
 @replayed
 def modf(x: Any, out: None = None) -> tuple[Array, Array]:
-    """Fractional and whole part, both with the sign of x."""
+    """Fractional and whole part, both with the sign of x.
+
+    >>> jnp.modf(jnp.array([2.5, -1.25]))
+    (Array([ 0.5 , -0.25], dtype=float32), Array([ 2., -1.], dtype=float32))
+    """
     no_out("modf", out)
     value = value_of(x)
     whole = finish(OPS["trunc"](value), value.weak)

@@ -57,7 +57,13 @@ def take(
     """Elements at positions along an axis. Out of range, mode "fill" (the default) gives
     fill_value (None: NaN, or the lowest integer), "clip" the nearest element, "wrap" counts on
     from the start. Negative positions count from the end, but not in mode "clip", as in NumPy.
-    The two hints are accepted for ported code."""
+    The two hints are accepted for ported code.
+
+    >>> jnp.take(jnp.array([10, 20, 30]), jnp.array([2, 0]))
+    Array([30, 10], dtype=int32)
+    >>> jnp.take(jnp.array([10, 20, 30]), 7, mode="clip")
+    Array(30, dtype=int32)
+    """
     no_out("take", out)
     value = value_of(a)
     if axis is None:
@@ -93,7 +99,13 @@ def take_along_axis(
     """For every position along the other axes, elements at its own indices along `axis`.
 
     Out of range, mode "fill" (the default) gives fill_value (None: NaN, or the lowest integer),
-    "clip" the nearest element."""
+    "clip" the nearest element.
+
+    >>> x = jnp.array([[3, 1, 2], [9, 8, 7]])
+    >>> jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1)
+    Array([[1, 2, 3],
+           [7, 8, 9]], dtype=int32)
+    """
     if wrap_negative_indices not in (None, True):
         raise BadArgument(
             "take_along_axis: negative indices count from the end; pass "
@@ -134,7 +146,13 @@ def put_along_axis(
     mode: str | None = None,
 ) -> Array:
     """arr with `values` at each lane's own indices; returns the new array. What is out of range is
-    dropped, or with mode "clip" goes to the nearest place."""
+    dropped, or with mode "clip" goes to the nearest place.
+
+    >>> x = jnp.zeros((2, 2))
+    >>> jnp.put_along_axis(x, jnp.array([[1], [0]]), 5.0, axis=1, inplace=False)
+    Array([[0., 5.],
+           [5., 0.]], dtype=float32)
+    """
     value, index = value_of(arr), value_of(indices, "put_along_axis")
     at = axis_index(axis, value.ndim, "put_along_axis")
     if mode is None:
@@ -165,7 +183,11 @@ def compress(
     out: None = None,
 ) -> Array:
     """Elements (slices along an axis) where a vector of bools holds. A traced condition needs
-    `size`: so many elements, the last ones `fill_value` where fewer hold."""
+    `size`: so many elements, the last ones `fill_value` where fewer hold.
+
+    >>> jnp.compress(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
+    Array([1, 3], dtype=int32)
+    """
     no_out("compress", out)
     flags, value = asarray(condition), value_of(a)
     if flags.ndim != 1:
@@ -185,13 +207,24 @@ def compress(
 
 
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """Elements where a condition of the array's shape holds, as a vector; see `compress`."""
+    """Elements where a condition of the array's shape holds, as a vector; see `compress`.
+
+    >>> x = jnp.arange(5)
+    >>> jnp.extract(x % 2 == 0, x)
+    Array([0, 2, 4], dtype=int32)
+    """
     flags, value = asarray(condition), value_of(arr)
     return compress(reshape(flags, (-1,)), reshape(value, (-1,)), size=size, fill_value=fill_value)
 
 
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
-    """Positions of non-zero elements; traced input needs a fixed `size`."""
+    """Positions of non-zero elements; traced input needs a fixed `size`.
+
+    >>> jnp.nonzero(jnp.array([0, 3, 0, 4]))
+    (Array([1, 3], dtype=int32),)
+    >>> jnp.nonzero(jnp.array([0, 3, 0, 4]), size=3, fill_value=-1)  # under jit
+    (Array([ 1,  3, -1], dtype=int32),)
+    """
     value = value_of(a)
     if value.ndim == 0:
         raise ShapeError("nonzero: a 0-d array has no axes to count positions along; reshape it")
@@ -212,7 +245,12 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Ar
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """Positions of non-zero elements as rows."""
+    """Positions of non-zero elements as rows.
+
+    >>> jnp.argwhere(jnp.array([[0, 3], [4, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
     value = value_of(a)
     if value.ndim == 0:  # one row or none, without a column
         return argwhere(reshape(value, (1,)), size=size, fill_value=fill_value)[:, :0]
@@ -222,7 +260,12 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
 
 @replayed
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
-    """For each element the first choice whose condition holds."""
+    """For each element the first choice whose condition holds.
+
+    >>> x = jnp.arange(5)
+    >>> jnp.select([x < 2, x > 3], [-x, 10 * x], default=7)
+    Array([ 0, -1,  7,  7, 40], dtype=int32)
+    """
     if len(condlist) != len(choicelist):
         raise BadArgument(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
     values = promoted("select", *choicelist, default, numbers=False)
@@ -235,7 +278,11 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
 @replayed
 def choose(a: Any, choices: Any, out: None = None, mode: str = "clip") -> Array:
     """choices[a] element by element; numbers outside go to the nearest ("clip"), count round
-    ("wrap") or raise BadArgument ("raise", where a is not traced)."""
+    ("wrap") or raise BadArgument ("raise", where a is not traced).
+
+    >>> jnp.choose(jnp.array([0, 1, 0]), [jnp.array([1, 2, 3]), jnp.array([10, 20, 30])])
+    Array([ 1, 20,  3], dtype=int32)
+    """
     no_out("choose", out)
     if mode not in ("raise", "clip", "wrap"):
         raise BadArgument(f"choose: mode must be 'clip', 'wrap' or 'raise', not {mode!r}")
@@ -262,6 +309,9 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
     mode: what happens to positions out of range: "clip", "wrap", or None to drop them. Needs
     inplace=False, as in JAX.
+
+    >>> jnp.put(jnp.zeros(4), jnp.array([0, 2]), jnp.array([5.0, 6.0]), inplace=False)
+    Array([5., 0., 6., 0.], dtype=float32)
     """
     _no_inplace("put", inplace)
     value, places = value_of(a, "put"), value_of(ind, "put: ind").ravel()
@@ -285,6 +335,10 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     """A copy of arr where the elements under the mask are vals in order, repeated as needed.
 
     Needs inplace=False, as in JAX. Raises ShapeError if the mask has another size than arr.
+
+    >>> x = jnp.arange(4)
+    >>> jnp.place(x, x > 1, jnp.array([9, 8]), inplace=False)
+    Array([0, 1, 9, 8], dtype=int32)
     """
     _no_inplace("place", inplace)
     value, flags = value_of(arr, "place"), value_of(mask, "place: mask").ravel() != 0
@@ -301,7 +355,11 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
 
 
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """Positions of non-zero elements, counted in C order; traced input needs a fixed `size`."""
+    """Positions of non-zero elements, counted in C order; traced input needs a fixed `size`.
+
+    >>> jnp.flatnonzero(jnp.array([[0, 3], [4, 0]]))
+    Array([1, 2], dtype=int32)
+    """
     if size is not None:
         return nonzero(reshape(value_of(a), (-1,)), size=size, fill_value=fill_value)[0]
     values = known_values(a, "flatnonzero", "pass size=")

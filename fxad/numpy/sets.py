@@ -52,6 +52,11 @@ def unique(
 
     Then, as asked for: where each occurs first, which one each element is, how often each occurs.
     size: how many results (needed under `jit`); fill_value: the smallest element unless given.
+
+    >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
+    (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
+    >>> jnp.unique(jnp.array([3, 1, 3]), size=3, fill_value=0)  # under jit
+    Array([1, 3, 0], dtype=int32)
     """
     if size is not None:
         found = _distinct(value_of(ar, "unique"), axis, equal_nan, size, fill_value)
@@ -127,7 +132,11 @@ def isin(
     method: str = "auto",
 ) -> Array:
     """Whether each element occurs in the test elements. How it is
-    searched follows from the sizes, whatever `method` says."""
+    searched follows from the sizes, whatever `method` says.
+
+    >>> jnp.isin(jnp.array([1, 2, 3]), jnp.array([2, 3]))
+    Array([False,  True,  True], dtype=bool)
+    """
     x, table = promoted(
         "isin", asarray(element), asarray(test_elements), numbers=False, broadcast=False
     )
@@ -142,7 +151,11 @@ def isin(
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Sorted distinct elements of both."""
+    """Sorted distinct elements of both.
+
+    >>> jnp.union1d(jnp.array([1, 3]), jnp.array([2, 3]))
+    Array([1, 2, 3], dtype=int32)
+    """
     both = concatenate([reshape(value_of(ar), (-1,)) for ar in (ar1, ar2)])
     return unique(both, size=size, fill_value=fill_value)
 
@@ -156,7 +169,11 @@ def intersect1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """Sorted distinct elements that both have; then where each occurs first in either."""
+    """Sorted distinct elements that both have; then where each occurs first in either.
+
+    >>> jnp.intersect1d(jnp.array([1, 2, 3]), jnp.array([3, 2, 7]))
+    Array([2, 3], dtype=int32)
+    """
     if size is None:
         x, y = _known("intersect1d", ar1, ar2)
         if not return_indices:
@@ -189,7 +206,11 @@ def setdiff1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Array:
-    """Sorted distinct elements of the first that the second lacks (`assume_unique`: in order)."""
+    """Sorted distinct elements of the first that the second lacks (`assume_unique`: in order).
+
+    >>> jnp.setdiff1d(jnp.array([1, 2, 3]), jnp.array([2]))
+    Array([1, 3], dtype=int32)
+    """
     if size is None:
         x, y = _known("setdiff1d", ar1, ar2)
         return Concrete(np.setdiff1d(x, y, assume_unique))
@@ -209,7 +230,11 @@ def setxor1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Array:
-    """Sorted distinct elements that only one of both has."""
+    """Sorted distinct elements that only one of both has.
+
+    >>> jnp.setxor1d(jnp.array([1, 2]), jnp.array([2, 3]))
+    Array([1, 3], dtype=int32)
+    """
     if size is None:
         x, y = _known("setxor1d", ar1, ar2)
         return Concrete(np.setxor1d(x, y, assume_unique))
@@ -258,25 +283,41 @@ class UniqueInverse(NamedTuple):
 
 def unique_all(x: Any, /) -> UniqueAll:
     """Sorted distinct elements, where each occurs first, which one each element of x is (in x's
-    shape), and how often each occurs. Every NaN is distinct (array API)."""
+    shape), and how often each occurs. Every NaN is distinct (array API).
+
+    >>> jnp.unique_all(jnp.array([3, 1, 3])).inverse_indices
+    Array([1, 0, 1], dtype=int32)
+    """
     found = np.unique_all(known_values(x, "unique_all", _FIXED))
     return UniqueAll(Concrete(found.values), *map(_positions, found[1:]))
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """Sorted distinct elements, and how often each occurs."""
+    """Sorted distinct elements, and how often each occurs.
+
+    >>> jnp.unique_counts(jnp.array([3, 1, 3])).counts
+    Array([1, 2], dtype=int32)
+    """
     found = np.unique_counts(known_values(x, "unique_counts", _FIXED))
     return UniqueCounts(Concrete(found.values), _positions(found.counts))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """Sorted distinct elements, and which one each element of x is, in x's shape."""
+    """Sorted distinct elements, and which one each element of x is, in x's shape.
+
+    >>> jnp.unique_inverse(jnp.array([3, 1, 3])).inverse_indices
+    Array([1, 0, 1], dtype=int32)
+    """
     found = np.unique_inverse(known_values(x, "unique_inverse", _FIXED))
     return UniqueInverse(Concrete(found.values), _positions(found.inverse_indices))
 
 
 def unique_values(x: Any, /) -> Array:
-    """Sorted distinct elements."""
+    """Sorted distinct elements.
+
+    >>> jnp.unique_values(jnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    """
     return Concrete(np.unique(known_values(x, "unique_values", _FIXED), equal_nan=False))
 
 

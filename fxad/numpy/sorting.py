@@ -34,7 +34,13 @@ def sort(
     kind: None = None,
     order: None = None,
 ) -> Array:
-    """Ascending order along an axis, NaN last; complex numbers by real part first."""
+    """Ascending order along an axis, NaN last; complex numbers by real part first.
+
+    >>> jnp.sort(jnp.array([3.0, jnp.nan, 1.0]))
+    Array([ 1.,  3., nan], dtype=float32)
+    >>> jnp.sort(jnp.array([3, 1, 2]), descending=True)
+    Array([3, 2, 1], dtype=int32)
+    """
     _no_kind("sort", kind, order)
     value = value_of(a, "sort")
     if axis is None:
@@ -69,7 +75,11 @@ def argsort(
     dtype: Any = None,
 ) -> Array:
     """Positions that sort along an axis; equal elements keep their order. dtype: that
-    of the positions."""
+    of the positions.
+
+    >>> jnp.argsort(jnp.array([3, 1, 2]))
+    Array([1, 2, 0], dtype=int32)
+    """
     _no_kind("argsort", kind, order)
     value = value_of(a, "argsort")
     if axis is None:
@@ -87,7 +97,11 @@ def argsort(
 
 @replayed
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """Positions that sort by the last key, then the one before, ..."""
+    """Positions that sort by the last key, then the one before, ...
+
+    >>> jnp.lexsort((jnp.array([2, 1, 0]), jnp.array([0, 0, -1])))  # by the last key first
+    Array([2, 1, 0], dtype=int32)
+    """
     values = [value_of(k) for k in reversed(list(keys))]
     at = axis_index(axis, values[0].ndim, "lexsort")
     dtype = dt.index_dtype(values[0].shape[at], dt.default_int())
@@ -97,13 +111,22 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
 
 @replayed
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
-    """A sorted array is a partition."""
+    """A sorted array is a partition.
+
+    >>> jnp.partition(jnp.array([9, 1, 8, 2]), 1)[:2]  # the two smallest
+    Array([1, 2], dtype=int32)
+    """
     return sort(a, axis)
 
 
 @replayed
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
-    """Positions of a partition."""
+    """Positions of a partition.
+
+    >>> x = jnp.array([9, 1, 8, 2])
+    >>> x[jnp.argpartition(x, 1)[:2]]  # the two smallest
+    Array([1, 2], dtype=int32)
+    """
     return argsort(a, axis)
 
 
@@ -111,7 +134,13 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
 def searchsorted(
     a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
 ) -> Array:
-    """Where elements of v would go in the sorted vector a. (method: accepted for ported code.)"""
+    """Where elements of v would go in the sorted vector a. (method: accepted for ported code.)
+
+    >>> jnp.searchsorted(jnp.array([1, 3, 5]), jnp.array([0, 3, 9]))
+    Array([0, 1, 3], dtype=int32)
+    >>> jnp.searchsorted(jnp.array([1, 3, 5]), 3, side="right")
+    Array(2, dtype=int32)
+    """
     if side not in ("left", "right"):
         raise BadArgument(f"searchsorted: side must be 'left' or 'right', not {side!r}")
     table, query = promoted("searchsorted", a, v, numbers=False, broadcast=False)
@@ -155,7 +184,11 @@ def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
     """Piecewise linear interpolation; `left` and `right` are the values outside. period: xp (in
-    any order) repeats after so much."""
+    any order) repeats after so much.
+
+    >>> jnp.interp(jnp.array([0.5, 5.0]), jnp.array([0.0, 1.0, 2.0]), jnp.array([0.0, 10.0, 40.0]))
+    Array([ 5., 40.], dtype=float32)
+    """
     x, xp, fp = promoted("interp", x, xp, fp, inexact=True, numbers=False, broadcast=False)
     if period is not None:
         x, xp = x % period, xp % period

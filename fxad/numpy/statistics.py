@@ -60,6 +60,10 @@ def cov(
     """Covariance matrix of the variables in the rows (columns if not rowvar).
 
     fweights: how often each observation counts (integers); aweights: how much (floats).
+
+    >>> jnp.cov(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
     """
     value = value_of(m)
     if value.ndim > 2:
@@ -96,7 +100,12 @@ def _weighted_covariance(rows: Array, fweights: Any, aweights: Any, less: Any) -
 
 @replayed
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
-    """Correlation coefficients of the variables in the rows."""
+    """Correlation coefficients of the variables in the rows.
+
+    >>> jnp.corrcoef(jnp.array([1.0, 2.0, 3.0]), jnp.array([3.0, 2.0, 1.0])).round(3)
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
     matrix = cov(x, y, rowvar, dtype=dtype)
     if matrix.ndim == 0:
         return matrix / matrix
@@ -112,7 +121,11 @@ def median(
     overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
-    """Middle of the sorted elements."""
+    """Middle of the sorted elements.
+
+    >>> jnp.median(jnp.array([3.0, 1.0, 2.0, 10.0]))
+    Array(2.5, dtype=float32)
+    """
     no_out("median", out)
     return quantile(a, 0.5, axis, keepdims=keepdims)
 
@@ -136,6 +149,11 @@ def quantile(
     """Quantile by linear interpolation; q is a number or a vector in [0, 1].
 
     Arrays q are not replayed: beyond 1 they are an IndexOutOfRange, which a trace would not see.
+
+    >>> jnp.quantile(jnp.arange(5.0), jnp.array([0.0, 0.5, 0.9]))
+    Array([0. , 2. , 3.6], dtype=float32)
+    >>> jnp.quantile(jnp.arange(5.0), 0.9, method="nearest")
+    Array(4., dtype=float32)
     """
     _no_weights("quantile", weights)
     no_out("quantile", out)
@@ -216,7 +234,11 @@ def nanquantile(
     *,
     weights: None = None,
 ) -> Array:
-    """Quantile of the elements that are not NaN (NaN if all are)."""
+    """Quantile of the elements that are not NaN (NaN if all are).
+
+    >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), 0.25)
+    Array(1.5, dtype=float32)
+    """
     _no_weights("nanquantile", weights)
     no_out("nanquantile", out)
     (value,) = promoted("nanquantile", a, inexact=True, numbers=False)
@@ -244,7 +266,11 @@ def nanpercentile(
     *,
     weights: None = None,
 ) -> Array:
-    """nanquantile with q in percent."""
+    """nanquantile with q in percent.
+
+    >>> jnp.nanpercentile(jnp.array([1.0, jnp.nan, 3.0]), 25)
+    Array(1.5, dtype=float32)
+    """
     _no_weights("nanpercentile", weights)
     no_out("nanpercentile", out)
     return nanquantile(a, asarray(q) / 100, axis, method=method, keepdims=keepdims)
@@ -258,7 +284,11 @@ def nanmedian(
     overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
-    """Median of the elements that are not NaN."""
+    """Median of the elements that are not NaN.
+
+    >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     no_out("nanmedian", out)
     return nanquantile(a, 0.5, axis, keepdims=keepdims)
 
@@ -274,7 +304,11 @@ def percentile(
     *,
     weights: None = None,
 ) -> Array:
-    """Quantile with q in percent."""
+    """Quantile with q in percent.
+
+    >>> jnp.percentile(jnp.arange(5.0), jnp.array([25, 50]))
+    Array([1., 2.], dtype=float32)
+    """
     _no_weights("percentile", weights)
     no_out("percentile", out)
     known = type(q) in (int, float) and 0 <= q <= 100
@@ -290,7 +324,11 @@ _replayed_percentile = replayed(_percentile)
 
 @replayed
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
-    """Which bin each element falls into; bins may fall as well as rise."""
+    """Which bin each element falls into; bins may fall as well as rise.
+
+    >>> jnp.digitize(jnp.array([0.5, 1.0, 7.0]), jnp.array([0.0, 1.0, 5.0]))
+    Array([1, 2, 3], dtype=int32)
+    """
     edges, side = value_of(bins, "digitize"), "left" if right else "right"
     rising = searchsorted(edges, x, side)
     if edges.ndim != 1 or edges.shape[0] < 2:
@@ -302,7 +340,13 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None
 ) -> Array:
-    """How often each value occurs; traced input needs `length`."""
+    """How often each value occurs; traced input needs `length`.
+
+    >>> jnp.bincount(jnp.array([0, 2, 2]))
+    Array([1, 0, 2], dtype=int32)
+    >>> jnp.bincount(jnp.array([0, 2, 2]), weights=jnp.array([1.0, 0.5, 0.5]), length=4)
+    Array([1., 0., 1., 0.], dtype=float32)
+    """
     value = value_of(x)
     if length is None:
         seen = known_values(value, "bincount", "pass length=")
@@ -319,7 +363,11 @@ def _zero(dtype: np.dtype) -> Array:
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
 ):
-    """Counts per bin and the bin edges."""
+    """Counts per bin and the bin edges.
+
+    >>> jnp.histogram(jnp.array([0.0, 1.0, 1.0, 4.0]), bins=2)
+    (Array([3, 1], dtype=int32), Array([0., 2., 4.], dtype=float32))
+    """
     value = reshape(value_of(a), (-1,))
     edges = histogram_bin_edges(value, bins, range)
     place = searchsorted(edges, value, "right") - 1
@@ -335,7 +383,11 @@ def histogram(
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Edges of equal bins over the data's range (0 ... 1 of no data; at least 1 wide if it is one
-    value). The outer edges are the range's ends exactly."""
+    value). The outer edges are the range's ends exactly.
+
+    >>> jnp.histogram_bin_edges(jnp.array([0.0, 1.0, 4.0]), bins=4)
+    Array([0., 1., 2., 3., 4.], dtype=float32)
+    """
     if not isinstance(bins, int):
         return value_of(bins)
     value = cast(value_of(a), dt.default_float())
@@ -353,6 +405,11 @@ def histogramdd(
 
     sample: [n, d], or a sequence of d vectors. bins: how many along every axis, or a sequence of
     d numbers or vectors of edges. range: (low, high) or None for each axis.
+
+    >>> counts, edges = jnp.histogramdd(jnp.array([[0.0, 0.0], [1.0, 4.0]]), bins=2)
+    >>> counts
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
     """
     points = stack(sample, 1) if isinstance(sample, list | tuple) else value_of(sample)
     if points.ndim != 2:
@@ -401,6 +458,12 @@ def histogram2d(
     """Counts in a grid of bins of x and y, and the edges along both; see `histogramdd`.
 
     One vector of edges stands for both axes.
+
+    >>> x = jnp.array([0.0, 1.0, 4.0])
+    >>> counts, x_edges, y_edges = jnp.histogram2d(x, x, bins=2)
+    >>> counts
+    Array([[2, 0],
+           [0, 1]], dtype=int32)
     """
     if not isinstance(bins, int) and len(bins) != 2:
         bins = [bins, bins]

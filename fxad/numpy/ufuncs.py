@@ -24,7 +24,12 @@ __all__ = ["frompyfunc", "ufunc"]
 
 class ufunc:  # NumPy's name
     """What `frompyfunc` gives. Folds are for functions of two arguments with one result; they go
-    from the first element to the last, whether the function is associative or not."""
+    from the first element to the last, whether the function is associative or not.
+
+    >>> add = jnp.frompyfunc(lambda a, b: a + b, 2, 1, identity=0)
+    >>> add.accumulate(jnp.arange(5))
+    Array([ 0,  1,  3,  6, 10], dtype=int32)
+    """
 
     def __init__(
         self, func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None
@@ -172,5 +177,13 @@ class ufunc:  # NumPy's name
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
     """A function of `nin` scalars, traced, with `nout` results, as a `ufunc`. identity: what folds
-    start with. It is differentiated and compiled like others."""
+    start with. It is differentiated and compiled like others.
+
+    >>> add = jnp.frompyfunc(lambda a, b: a + b, 2, 1, identity=0)
+    >>> add.reduce(jnp.arange(5))
+    Array(10, dtype=int32)
+    >>> add.outer(jnp.arange(2), jnp.arange(3))
+    Array([[0, 1, 2],
+           [1, 2, 3]], dtype=int32)
+    """
     return ufunc(func, nin, nout, identity=identity)

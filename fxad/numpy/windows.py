@@ -20,7 +20,9 @@ from fxad.trace.array import Array
 __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
 
 
-def _cosines(name: str, *weights: float) -> Any:
+def _cosines(name: str, inner: str, *weights: float) -> Any:
+    """inner: the three inner ones of five points."""
+
     def window(M: int) -> Array:
         if M < 2:
             return asarray(np.ones(builtins.max(M, 0), dt.default_float()))
@@ -31,24 +33,36 @@ def _cosines(name: str, *weights: float) -> Any:
         return total
 
     window.__name__ = name
-    window.__doc__ = f"The {name} window of M points."
+    window.__doc__ = f"""The {name} window of M points.
+
+    >>> jnp.{name}(5)[1:4].round(2)
+    Array({inner}, dtype=float32)
+    """
     return window
 
 
-hanning = _cosines("hanning", 0.5, -0.5)
+hanning = _cosines("hanning", "[0.5, 1. , 0.5]", 0.5, -0.5)
 
 
-hamming = _cosines("hamming", 0.54, -0.46)
+hamming = _cosines("hamming", "[0.54, 1.  , 0.54]", 0.54, -0.46)
 
 
-blackman = _cosines("blackman", 0.42, -0.5, 0.08)
+blackman = _cosines("blackman", "[0.34, 1.  , 0.34]", 0.42, -0.5, 0.08)
 
 
 def bartlett(M: int) -> Array:
-    """The triangular window of M points, 0 at both ends."""
+    """The triangular window of M points, 0 at both ends.
+
+    >>> jnp.bartlett(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
     return asarray(np.bartlett(M).astype(dt.default_float()))
 
 
 def kaiser(M: int, beta: float) -> Array:
-    """The Kaiser window of M points: I0(beta sqrt(1 - t^2)) / I0(beta) for t from -1 to 1."""
+    """The Kaiser window of M points: I0(beta sqrt(1 - t^2)) / I0(beta) for t from -1 to 1.
+
+    >>> jnp.kaiser(5, 8.6).round(3)
+    Array([0.001, 0.34 , 1.   , 0.34 , 0.001], dtype=float32)
+    """
     return asarray(np.kaiser(M, beta).astype(dt.default_float()))

@@ -35,6 +35,12 @@ class Array(ArrayMethods):
     """An immutable n-dimensional array: concrete, or traced (`fxad.trace.tracer.Tracer`).
 
     NumPy's binary operators defer to ours (`__array_priority__`, no `__array_ufunc__`).
+
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> x.shape, x.dtype, x.T[0].tolist()
+    ((2, 2), dtype('int32'), [1, 3])
+    >>> isinstance(x, fxad.Array)
+    True
     """
 
     __slots__ = ("__weakref__", "type", "weak")

@@ -139,7 +139,11 @@ def type_of(x: Value) -> ArrayType: ...
 @overload
 def type_of(x: AnyValue) -> Type: ...
 def type_of(x: Any) -> Any:
-    """The type of anything `bind` takes: an ArrayType, of a tape its TapeType."""
+    """The type of anything `bind` takes: an ArrayType, of a tape its TapeType.
+
+    >>> fxad.typeof(jnp.ones((2, 3)))
+    f32[2,3]
+    """
     if isinstance(x, _TYPED):
         return x.type
     if isinstance(getattr(x, "type", None), TapeType):

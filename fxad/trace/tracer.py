@@ -309,11 +309,13 @@ def ensure_compile_time_eval() -> Iterator[None]:
     """Inside, what depends on no traced value is computed at once, also within a `jit` trace or the
     body of a loop, so that Python may look at it. What does depend on one is recorded as ever.
 
-    @jit
-    def f(x):
-        with ensure_compile_time_eval():
-            size = int(jnp.sum(jnp.arange(3)))
-        return x[:size]
+    >>> @fxad.jit
+    ... def f(x):
+    ...     with fxad.ensure_compile_time_eval():
+    ...         size = int(jnp.sum(jnp.arange(3)))
+    ...     return x[:size]
+    >>> f(jnp.arange(5))
+    Array([0, 1, 2], dtype=int32)
     """
     before = _stack.floor, _stack.recording
     _stack.floor, _stack.recording = None, 0

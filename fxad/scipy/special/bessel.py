@@ -90,25 +90,41 @@ _y1.defjvps(lambda dx, y, x: dx * (_y0(x) - y / x))
 
 @special
 def j0(x: Any) -> Array:
-    """Bessel function of the first kind of order 0."""
+    """Bessel function of the first kind of order 0.
+
+    >>> fxad.scipy.special.j0(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([ 0.938,  0.765, -0.397], dtype=float32)
+    """
     return _j0(x)
 
 
 @special
 def j1(x: Any) -> Array:
-    """Bessel function of the first kind of order 1."""
+    """Bessel function of the first kind of order 1.
+
+    >>> fxad.scipy.special.j1(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([ 0.242,  0.44 , -0.066], dtype=float32)
+    """
     return _j1(x)
 
 
 @special
 def y0(x: Any) -> Array:
-    """Bessel function of the second kind of order 0; x > 0."""
+    """Bessel function of the second kind of order 0; x > 0.
+
+    >>> fxad.scipy.special.y0(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([-0.445,  0.088, -0.017], dtype=float32)
+    """
     return _y0(x)
 
 
 @special
 def y1(x: Any) -> Array:
-    """Bessel function of the second kind of order 1; x > 0."""
+    """Bessel function of the second kind of order 1; x > 0.
+
+    >>> fxad.scipy.special.y1(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([-1.471, -0.781,  0.398], dtype=float32)
+    """
     return _y1(x)
 
 
@@ -153,23 +169,39 @@ _i1e.defjvps(lambda dx, y, x: dx * (_i0e(x) - _over(y, x, 0.5) - sign(x) * y))
 
 @special
 def i0(x: Any) -> Array:
-    """Modified Bessel function of order 0."""
+    """Modified Bessel function of order 0.
+
+    >>> fxad.scipy.special.i0(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([ 1.063,  1.266, 11.302], dtype=float32)
+    """
     return _i0(x)
 
 
 @special
 def i1(x: Any) -> Array:
-    """Modified Bessel function of order 1."""
+    """Modified Bessel function of order 1.
+
+    >>> fxad.scipy.special.i1(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([0.258, 0.565, 9.759], dtype=float32)
+    """
     return _i1(x)
 
 
 @special
 def i0e(x: Any) -> Array:
-    """exp(-|x|) i0(x)."""
+    """exp(-|x|) i0(x).
+
+    >>> fxad.lax.bessel_i0e(jnp.array([0.0, 1.0, 100.0])).round(3)
+    Array([1.   , 0.466, 0.04 ], dtype=float32)
+    """
     return _i0e(x)
 
 
 @special
 def i1e(x: Any) -> Array:
-    """exp(-|x|) i1(x)."""
+    """exp(-|x|) i1(x).
+
+    >>> fxad.lax.bessel_i1e(jnp.array([0.0, 1.0, 100.0])).round(3)
+    Array([0.   , 0.208, 0.04 ], dtype=float32)
+    """
     return _i1e(x)

@@ -92,7 +92,11 @@ def _jn_jvp(n: int, primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 def jn(n: int, x: Any) -> Array:
-    """Bessel function of the first kind of integer order n."""
+    """Bessel function of the first kind of integer order n.
+
+    >>> fxad.scipy.special.jn(2, jnp.array([0.5, 2.0])).round(3)
+    Array([0.031, 0.353], dtype=float32)
+    """
     order = _order("jn", n)
     kind = {0: _j0, 1: _j1}.get(builtins.abs(order)) or partial(_jn, builtins.abs(order))
     return _signed(order, special(lambda x: kind(x))(x))
@@ -162,7 +166,11 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
 
 
 def yn(n: int, x: Any) -> Array:
-    """Bessel function of the second kind of integer order n; x > 0."""
+    """Bessel function of the second kind of integer order n; x > 0.
+
+    >>> fxad.scipy.special.yn(2, jnp.array([0.5, 2.0])).round(3)
+    Array([-5.441, -0.617], dtype=float32)
+    """
     order = _order("yn", n)
     size = builtins.abs(order)
 
@@ -249,11 +257,19 @@ def _inside(function: Callable[[Array, Array], Array], v: Array, x: Array) -> Ar
 
 @special
 def ive(v: Any, x: Any) -> Array:
-    """exp(-x) iv(v, x), without overflow; v >= 0 and x >= 0, else NaN."""
+    """exp(-x) iv(v, x), without overflow; v >= 0 and x >= 0, else NaN.
+
+    >>> fxad.scipy.special.ive(1.5, jnp.array([0.5, 100.0])).round(3)
+    Array([0.058, 0.039], dtype=float32)
+    """
     return _inside(_ive, v, x)
 
 
 @special
 def iv(v: Any, x: Any) -> Array:
-    """Modified Bessel function of the first kind of real order v >= 0; x >= 0, else NaN."""
+    """Modified Bessel function of the first kind of real order v >= 0; x >= 0, else NaN.
+
+    >>> fxad.scipy.special.iv(1.5, jnp.array([0.5, 2.0])).round(3)
+    Array([0.096, 1.099], dtype=float32)
+    """
     return _inside(lambda v, x: exp(x) * _ive(v, x), v, x)

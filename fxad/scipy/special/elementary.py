@@ -21,12 +21,20 @@ from fxad.trace.array import Array
 
 
 def softmax(x: Any, axis: Any = None) -> Array:
-    """exp(x) / sum(exp(x)) over all elements or over the given axes."""
+    """exp(x) / sum(exp(x)) over all elements or over the given axes.
+
+    >>> fxad.scipy.special.softmax(jnp.array([1.0, 2.0, 3.0])).round(3)
+    Array([0.09 , 0.245, 0.665], dtype=float32)
+    """
     return softmax_over(x, _axes(x, axis))
 
 
 def log_softmax(x: Any, axis: Any = None) -> Array:
-    """log(softmax(x)), accurate for small probabilities."""
+    """log(softmax(x)), accurate for small probabilities.
+
+    >>> fxad.scipy.special.log_softmax(jnp.array([0.0, 100.0]))
+    Array([-100.,    0.], dtype=float32)
+    """
     return log_softmax_over(x, _axes(x, axis))
 
 
@@ -36,13 +44,21 @@ def _axes(x: Any, axis: Any) -> Any:
 
 @special
 def expit(x: Any) -> Array:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> fxad.scipy.special.expit(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([0.622, 0.731, 0.982], dtype=float32)
+    """
     return OPS["logistic"](x)
 
 
 @special
 def log_expit(x: Any) -> Array:
-    """log(expit(x)) without underflow."""
+    """log(expit(x)) without underflow.
+
+    >>> fxad.scipy.special.log_expit(jnp.array([-200.0, 0.0, 3.0])).round(3)
+    Array([-2.00e+02, -6.93e-01, -4.90e-02], dtype=float32)
+    """
     return _log_expit(x)
 
 
@@ -59,19 +75,31 @@ def _log_expit_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 @special
 def logit(x: Any) -> Array:
-    """log(x / (1 - x)), the inverse of expit."""
+    """log(x / (1 - x)), the inverse of expit.
+
+    >>> fxad.scipy.special.logit(jnp.array([0.1, 0.5, 0.9])).round(3)
+    Array([-2.197,  0.   ,  2.197], dtype=float32)
+    """
     return log(x) - log1p(-x)
 
 
 @special
 def xlogy(x: Any, y: Any) -> Array:
-    """x log(y), 0 where x = 0 (unless y is NaN)."""
+    """x log(y), 0 where x = 0 (unless y is NaN).
+
+    >>> fxad.scipy.special.xlogy(jnp.array([0.0, 2.0]), jnp.array([0.0, 3.0])).round(3)
+    Array([0.   , 2.197], dtype=float32)
+    """
     return _times(x, y, log, (y > 0) & (y < math.inf))
 
 
 @special
 def xlog1py(x: Any, y: Any) -> Array:
-    """x log(1 + y), 0 where x = 0 (unless y is NaN)."""
+    """x log(1 + y), 0 where x = 0 (unless y is NaN).
+
+    >>> fxad.scipy.special.xlog1py(jnp.array([0.0, 2.0]), jnp.array([-1.0, 1.0])).round(3)
+    Array([0.   , 1.386], dtype=float32)
+    """
     return _times(x, y, log1p, (y > -1) & (y < math.inf))
 
 
@@ -86,7 +114,11 @@ def _times(x: Array, y: Array, logarithm: Callable[..., Array], finite: Array) -
 
 @special
 def entr(x: Any) -> Array:
-    """-x log(x); 0 at 0, -inf below."""
+    """-x log(x); 0 at 0, -inf below.
+
+    >>> fxad.scipy.special.entr(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([ 0.347, -0.   , -5.545], dtype=float32)
+    """
     return where(x < 0, -math.inf, -xlogy(x, where(x > 0, x, 1.0)))
 
 
@@ -100,13 +132,21 @@ def _divergence(x: Array, y: Array, inner: Callable[..., Array], at_zero: Array)
 
 @special
 def rel_entr(p: Any, q: Any) -> Array:
-    """p log(p / q); 0 at p = 0 <= q, inf where p or q is negative or q alone is 0."""
+    """p log(p / q); 0 at p = 0 <= q, inf where p or q is negative or q alone is 0.
+
+    >>> fxad.scipy.special.rel_entr(jnp.array([0.5, 0.0]), jnp.array([0.25, 1.0])).round(3)
+    Array([0.347, 0.   ], dtype=float32)
+    """
     return _divergence(p, q, lambda a, b: a * log(a / b), zeros_like(q))
 
 
 @special
 def kl_div(p: Any, q: Any) -> Array:
-    """p log(p / q) - p + q, with the limits of rel_entr."""
+    """p log(p / q) - p + q, with the limits of rel_entr.
+
+    >>> fxad.scipy.special.kl_div(jnp.array([0.5, 0.0]), jnp.array([0.25, 1.0])).round(3)
+    Array([0.097, 1.   ], dtype=float32)
+    """
     return _divergence(p, q, lambda a, b: a * log(a / b) - a + b, q)
 
 

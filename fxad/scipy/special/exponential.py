@@ -60,7 +60,11 @@ def _expn_jvp(n: int, primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 def expn(n: int, x: Any) -> Array:
-    """The integral of exp(-x t) / t**n from 1 to infinity; n = 0, 1, ... and x >= 0, else NaN."""
+    """The integral of exp(-x t) / t**n from 1 to infinity; n = 0, 1, ... and x >= 0, else NaN.
+
+    >>> fxad.scipy.special.expn(2, jnp.array([0.0, 1.0, 4.0])).round(3)
+    Array([1.   , 0.148, 0.003], dtype=float32)
+    """
     if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 0:
         raise BadArgument(f"expn: the order must be an int, 0 or more, got {n!r}")
     return special(lambda x: _expn(int(n), x))(x)
@@ -68,7 +72,11 @@ def expn(n: int, x: Any) -> Array:
 
 @special
 def exp1(x: Any) -> Array:
-    """The integral of exp(-t) / t from x to infinity; x >= 0, else NaN."""
+    """The integral of exp(-t) / t from x to infinity; x >= 0, else NaN.
+
+    >>> fxad.scipy.special.exp1(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([0.56 , 0.219, 0.004], dtype=float32)
+    """
     return _expn(1, x)
 
 
@@ -101,5 +109,9 @@ def _expi_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 @special
 def expi(x: Any) -> Array:
-    """The principal value of the integral of exp(t) / t from -infinity to x; -inf at 0."""
+    """The principal value of the integral of exp(t) / t from -infinity to x; -inf at 0.
+
+    >>> fxad.scipy.special.expi(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([ 0.454,  1.895, 19.631], dtype=float32)
+    """
     return _expi(x)

@@ -64,7 +64,11 @@ def _complex(name: str, z: Any) -> Array:
 
 
 def wofz(z: Any) -> Array:
-    """The Faddeeva function of complex numbers; about 14 digits in complex128."""
+    """The Faddeeva function of complex numbers; about 14 digits in complex128.
+
+    >>> fxad.scipy.special.wofz(jnp.array([0.0, 1j])).round(3)
+    Array([1.        +0.j, 0.42800003+0.j], dtype=complex64)
+    """
     return _wofz(_complex("wofz", z))
 
 

@@ -135,7 +135,11 @@ _gammaincc.defjvp(_gammaincc_jvp, symbolic_zeros=True)
 
 @special
 def gammainc(a: Any, x: Any) -> Array:
-    """Regularised lower incomplete gamma function P(a, x); a > 0 and x >= 0, else NaN."""
+    """Regularised lower incomplete gamma function P(a, x); a > 0 and x >= 0, else NaN.
+
+    >>> fxad.lax.igamma(2.0, jnp.array([0.0, 1.0, 10.0])).round(3)
+    Array([0.   , 0.264, 1.   ], dtype=float32)
+    """
     inside, shape, at = _at_limits(a, x)
     edge = where(
         (a > 0) & ~isinf(a) & (x == 0), 0.0, where((a >= 0) & ~isinf(a) & (x > 0), 1.0, math.nan)
@@ -147,7 +151,11 @@ def gammainc(a: Any, x: Any) -> Array:
 
 @special
 def gammaincc(a: Any, x: Any) -> Array:
-    """Regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x)."""
+    """Regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x).
+
+    >>> fxad.lax.igammac(2.0, jnp.array([0.0, 1.0, 10.0])).round(3)
+    Array([1.   , 0.736, 0.   ], dtype=float32)
+    """
     inside, shape, at = _at_limits(a, x)
     edge = where(
         (a > 0) & ~isinf(a) & (x == 0), 1.0, where((a >= 0) & ~isinf(a) & (x > 0), 0.0, math.nan)
@@ -200,7 +208,11 @@ _betainc.defjvp(_betainc_jvp, symbolic_zeros=True)
 
 @special
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """Regularised incomplete beta function I_x(a, b); a, b > 0 and 0 <= x <= 1, else NaN."""
+    """Regularised incomplete beta function I_x(a, b); a, b > 0 and 0 <= x <= 1, else NaN.
+
+    >>> fxad.lax.betainc(2.0, 3.0, jnp.array([0.0, 0.5, 1.0])).round(3)
+    Array([0.   , 0.688, 1.   ], dtype=float32)
+    """
     shapes = (a > 0) & (b > 0) & ~isinf(a) & ~isinf(b)
     inside = shapes & (x > 0) & (x < 1)
     safe = [where(inside, v, 0.5) for v in (a, b, x)]
@@ -210,5 +222,9 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
 
 @special
 def betaincc(a: Any, b: Any, x: Any) -> Array:
-    """1 - betainc(a, b, x) = I_(1 - x)(b, a)."""
+    """1 - betainc(a, b, x) = I_(1 - x)(b, a).
+
+    >>> fxad.scipy.special.betaincc(2.0, 3.0, jnp.array([0.0, 0.5, 1.0])).round(3)
+    Array([1.   , 0.312, 0.   ], dtype=float32)
+    """
     return betainc(b, a, 1 - x)

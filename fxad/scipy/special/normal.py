@@ -31,18 +31,30 @@ def _erfc(x: Any) -> Array:
 
 
 def erf(x: Any) -> Array:
-    """The error function, of real or complex numbers."""
+    """The error function, of real or complex numbers.
+
+    >>> fxad.scipy.special.erf(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([0.52 , 0.843, 1.   ], dtype=float32)
+    """
     return erf_complex(value_of(x, "erf")) if iscomplexobj(x) else _erf(x)
 
 
 def erfc(x: Any) -> Array:
-    """1 - erf(x), accurate for large x; of real or complex numbers."""
+    """1 - erf(x), accurate for large x; of real or complex numbers.
+
+    >>> fxad.scipy.special.erfc(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([0.48 , 0.157, 0.   ], dtype=float32)
+    """
     return erfc_complex(value_of(x, "erfc")) if iscomplexobj(x) else _erfc(x)
 
 
 @special
 def erfinv(x: Any) -> Array:
-    """The inverse of erf."""
+    """The inverse of erf.
+
+    >>> fxad.scipy.special.erfinv(jnp.array([0.1, 0.5, 0.9])).round(3)
+    Array([0.089, 0.477, 1.163], dtype=float32)
+    """
     return OPS["erfinv"](x)
 
 
@@ -70,19 +82,31 @@ def _erfcinv_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 @special
 def erfcinv(y: Any) -> Array:
-    """The inverse of erfc, accurate for small y; inf at 0, -inf at 2."""
+    """The inverse of erfc, accurate for small y; inf at 0, -inf at 2.
+
+    >>> fxad.scipy.special.erfcinv(jnp.array([0.1, 0.5, 0.9])).round(3)
+    Array([1.163, 0.477, 0.089], dtype=float32)
+    """
     return _erfcinv(y)
 
 
 @special
 def ndtr(x: Any) -> Array:
-    """Distribution function of the standard normal."""
+    """Distribution function of the standard normal.
+
+    >>> fxad.scipy.special.ndtr(jnp.array([0.5, 1.0, 4.0])).round(3)
+    Array([0.691, 0.841, 1.   ], dtype=float32)
+    """
     return 0.5 * OPS["erfc"](-ROOT_HALF * x)
 
 
 @special
 def ndtri(p: Any) -> Array:
-    """The inverse of ndtr: -inf at 0, inf at 1, NaN outside."""
+    """The inverse of ndtr: -inf at 0, inf at 1, NaN outside.
+
+    >>> fxad.scipy.special.ndtri(jnp.array([0.1, 0.5, 0.9])).round(3)
+    Array([-1.282, -0.   ,  1.282], dtype=float32)
+    """
     return -math.sqrt(2) * _erfcinv(2 * p)
 
 
@@ -114,7 +138,11 @@ def _log_ndtr_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Array:
-    """log(ndtr(x)), finite and accurate far below 0, whatever the order of JAX's series."""
+    """log(ndtr(x)), finite and accurate far below 0, whatever the order of JAX's series.
+
+    >>> fxad.scipy.special.log_ndtr(jnp.array([-200.0, 0.0, 3.0])).round(3)
+    Array([-2.0006217e+04, -6.9300002e-01, -1.0000000e-03], dtype=float32)
+    """
     return _special_log_ndtr(x)
 
 

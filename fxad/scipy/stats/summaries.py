@@ -54,7 +54,11 @@ def mode(
     a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False
 ) -> ModeResult:
     """The most frequent element along an axis, the smallest of equally frequent ones, and how
-    often it occurs (integers)."""
+    often it occurs (integers).
+
+    >>> fxad.scipy.stats.mode(jnp.array([[1, 2], [1, 3], [2, 3]]))
+    ModeResult(mode=Array([1, 3], dtype=int32), count=Array([2, 2], dtype=int32))
+    """
     rank = value_of(a, "mode").ndim
     value, at = _along("mode", a, axis, nan_policy)
     ordered = sort(moveaxis(value, at, -1), -1)
@@ -79,6 +83,9 @@ def rankdata(
     Equal elements get the average, the smallest ("min") or the largest ("max") of their ranks,
     consecutive ones ("ordinal"), or one after the next different element ("dense"). A row with a
     NaN has NaN ranks.
+
+    >>> fxad.scipy.stats.rankdata(jnp.array([10, 20, 20, 5]))
+    Array([2. , 3.5, 3.5, 1. ], dtype=float32)
     """
     if method not in _METHODS:
         raise BadArgument(f"rankdata: method must be one of {', '.join(_METHODS)}, not {method!r}")
@@ -114,7 +121,11 @@ def sem(
     *,
     keepdims: bool = False,
 ) -> Array:
-    """The standard error of the mean along an axis: std(a, ddof) / sqrt(count)."""
+    """The standard error of the mean along an axis: std(a, ddof) / sqrt(count).
+
+    >>> fxad.scipy.stats.sem(jnp.array([1.0, 2.0, 3.0])).round(3)
+    Array(0.577, dtype=float32)
+    """
     value, at = _along("sem", a, axis, nan_policy)
     out = std(value, at, ddof=ddof, keepdims=keepdims) / math.sqrt(value.shape[at])
     return reshape(out, (1,) * value_of(a).ndim) if axis is None and keepdims else out
@@ -130,7 +141,13 @@ def entropy(
     keepdims: bool = False,
 ) -> Array:
     """Shannon's entropy -sum(p log p) of weights made to add up to 1, or with qk the relative
-    entropy sum(p log(p / q)); in units of log(base), natural by default."""
+    entropy sum(p log(p / q)); in units of log(base), natural by default.
+
+    >>> fxad.scipy.stats.entropy(jnp.array([0.5, 0.5])).round(3)
+    Array(0.693, dtype=float32)
+    >>> fxad.scipy.stats.entropy(jnp.array([1, 1]), jnp.array([3, 1])).round(3)  # relative
+    Array(0.144, dtype=float32)
+    """
     _along("entropy", pk, axis, nan_policy)
     if base is not None and base <= 0:
         raise BadArgument(f"entropy: base must be positive, not {base!r}")
