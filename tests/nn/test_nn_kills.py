@@ -4,23 +4,22 @@ KILLS=200 KILLS_SEED=1 python -m pytest tests/nn/test_nn_kills.py
 """
 
 import hashlib
-import multiprocessing
 import os
 import random
 import time
 
+import children
 import numpy as np
 import pytest
-from short_run import options
+from ended import STEPS, Saved, begun, go_on
 
 from fxad_nn import store
 from fxad_nn.losses import LOSSES, read_losses
 from fxad_nn.run import resumed_options
 from fxad_nn.spec import named_leaves
-from fxad_nn.train import Listener, train
+from fxad_nn.train import train
 
 KILLS, SEED = int(os.environ.get("KILLS", "6")), int(os.environ.get("KILLS_SEED", "18"))
-STEPS = 25
 
 
 def digest(path):
@@ -30,30 +29,6 @@ def digest(path):
         for _, leaf in named_leaves(tree):
             hashed.update(np.asarray(leaf).tobytes())
     return hashed.hexdigest()
-
-
-class Saved(Listener):
-    """Passes on which steps are on the disk."""
-
-    def __init__(self, tell):
-        self.tell = tell
-
-    def saved(self, path):
-        self.tell(path)
-
-
-def begun(tmp_path, text, name, background=False):
-    more = {"background_saves": background}
-    more |= {"save_every": 1, "log_every": 1, "eval_every": 5, "keep": 2, "steps": STEPS}
-    return options(tmp_path, text, out=tmp_path / name, **more)
-
-
-def go_on(tmp_path, text, name, pipe, background):
-    """In a process of its own: begin the run, or resume it from its newest checkpoint."""
-    directory = tmp_path / name
-    found = store.holds_checkpoint(directory)
-    chosen = resumed_options(directory) if found else begun(tmp_path, text, name, background)
-    train(chosen, Saved(lambda path: pipe.send(store.load(path, optimizer=None).step)))
 
 
 def killed(process, pipe, chance):
@@ -82,8 +57,7 @@ def test_kills_lose_nothing(tmp_path, text, background):
     )
     losses = read_losses(tmp_path / "whole" / LOSSES)
     assert losses == whole.run.history and len(wanted) == STEPS
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fxad_nn.train"])
+    context = children.context()
     chance, name, said, kills = random.Random(SEED), "run-0", 0, 0
     while kills < KILLS:
         ours, theirs = context.Pipe(duplex=False)

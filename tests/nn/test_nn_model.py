@@ -2,10 +2,8 @@
 
 import errno
 import gc
-import itertools
 import json
 import mmap
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -13,9 +11,11 @@ import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import children
 import numpy as np
 import pytest
 import safetensors.numpy
+from ended import save_and_end_at
 
 import fxad
 import fxad.numpy as jnp
@@ -354,31 +354,13 @@ def test_a_disk_that_fills_up_leaves_the_shards_that_were_there(tmp_path, monkey
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def save_and_end_at(directory, model, size, last):
-    """In a process of its own: save a model, and end as if killed before the change of the
-    directory's names that has this number."""
-    seen = itertools.count()
-
-    def counted(change):
-        def changed(*given, **options):
-            if next(seen) == last:
-                os._exit(9)
-            return change(*given, **options)
-
-        return changed
-
-    os.replace, Path.unlink = counted(os.replace), counted(Path.unlink)
-    fxad_nn.save(model, directory, max_shard_size=size)
-
-
 @pytest.mark.parametrize(
     ("before", "after"), [(12_000, 12_000), ("1GB", 12_000), (12_000, "1GB"), (12_000, 8_000)]
 )
 def test_a_save_that_is_killed_leaves_the_old_weights_or_the_new(tmp_path, before, after):
     old = made(LLAMA)
     new = replace(old, params=fxad.tree.map(lambda leaf: leaf + 1, old.params))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fxad_nn"])
+    context = children.context()
     found, status, last = [], None, 0
     while status != 0:
         directory = tmp_path / str(last)
@@ -413,8 +395,7 @@ def test_a_save_that_is_killed_leaves_no_weights_with_the_configuration_of_other
     old = made(LLAMA)
     config = replace(LLAMA, rope_theta=2.0 * LLAMA.rope_theta)  # the shapes are the same
     new = fxad_nn.Model(fxad.tree.map(lambda leaf: leaf + 1, old.params), config)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fxad_nn"])
+    context = children.context()
     found, status, last = [], None, 0
     while status != 0:
         directory = tmp_path / str(last)
