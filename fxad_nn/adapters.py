@@ -4,15 +4,16 @@
     params, lora = load_adapters(Path("out"), params, config)   # beside the weights of `params`
 
 What is saved loads with `peft.PeftModel.from_pretrained(model, "out")`, and what PEFT saved loads
-here: LoRA of linear layers, with rows of tokens, or with the whole tables of tokens that it saves
-where the vocabulary was resized. Whatever else PEFT can do is an error that names the field.
+here: LoRA of linear layers, with rows of tokens, and with modules that it trained and saved whole
+(`modules_to_save`, and tables of tokens where the vocabulary was resized). Whatever else PEFT can
+do is an error that names the field.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,8 @@ from fxad_nn import gpt2, models
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import family_of
 from fxad_nn.files import replacing
-from fxad_nn.lora import Lora, adapters_of, linear_modules, with_adapters
+from fxad_nn.lora import Lora, adapters_of, changed, linear_modules, with_adapters
+from fxad_nn.spec import Leaf, named_leaves
 from fxad_nn.tensors import Stored, stored, warn_if_not_finite, write_tree
 from fxad_nn.token_rows import TABLES, row_specs, rows_of, with_rows
 
@@ -45,6 +47,8 @@ PREFIX = "base_model.model."
 """What PEFT puts before the names of a causal language model's modules."""
 ROWS = "token_adapter.trainable_tokens_delta"
 """What PEFT calls rows of token tables; they are whole rows, no differences."""
+TIED_HEAD = "lm_head.weight"
+"""What PEFT calls the head, also that of a model that has none of its own."""
 FACTORS = {"lora_A": "a", "lora_B": "b"}
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
@@ -108,10 +112,11 @@ def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[
     """The parameters with the adapters of a directory beside their weights, and what these are.
 
     Factors become float32, and so do rows of tokens (`fxad_nn.token_rows`), whose ids must be below
-    the vocabulary of `config`: `token_rows.resized` makes room for new ones. Whole tables of tokens
-    take the place of those in `params`, in their dtype. Raises CheckpointError
-    naming the file, and the field or tensor, where one is missing, damaged, not supported, or of
-    another model.
+    the vocabulary of `config`: `token_rows.resized` makes room for new ones. Modules that
+    were saved whole take the place of those in `params`, in their dtype; the head of a model that
+    has none of its own must be the table that embeds tokens. Raises CheckpointError naming the
+    file, and the field or tensor, where one is missing, damaged, not supported, or of another
+    model.
     """
     path = directory / CONFIG
     values = read(path, SCHEMA, CheckpointError)
@@ -126,13 +131,32 @@ def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error
     ids = _row_ids(values, config, path)
-    adapters, rows, tables = _read(directory / WEIGHTS, config, lora, ids)
-    params = with_rows(with_adapters(params, adapters), rows)
-    for place, table in tables.items():
-        name = TABLES[place]
-        as_before = table.astype(params[place][name].dtype)
-        params = {**params, place: {**params[place], name: as_before}}
-    return params, lora
+    whole = _Whole(config, values.get("modules_to_save") or [], path)
+    adapters, rows, saved = _read(directory / WEIGHTS, config, lora, ids, whole)
+    table = params["embed"]["token"]
+    if whole.tied and not _equal(saved.pop(TIED_HEAD, table), saved.get("embed.token", table)):
+        raise CheckpointError(
+            f"{directory / WEIGHTS}: {PREFIX}{TIED_HEAD} is not the table that embeds tokens, "
+            "which this model's head is (PEFT keeps them one with ensure_weight_tying=True)"
+        )
+    return with_rows(with_adapters(_replaced(params, saved), adapters), rows), lora
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return np.array_equal(np.asarray(x, np.float32), np.asarray(y, np.float32))
+
+
+def _replaced(params: Any, leaves: dict[str, Any]) -> Any:
+    """The parameters with other leaves, by their names, in the dtypes of those that were there."""
+    modules: dict[str, dict[str, Any]] = {}
+    for name, leaf in leaves.items():
+        module, _, kind = name.rpartition(".")
+        modules.setdefault(module, {})[kind] = leaf
+
+    def change(name: str, module: Any) -> Any:
+        return module | {k: leaf.astype(module[k].dtype) for k, leaf in modules[name].items()}
+
+    return changed(params, change, set(modules), "")
 
 
 def _row_ids(values: dict[str, Any], config: models.Config, path: Path) -> dict[str, list[int]]:
@@ -169,31 +193,23 @@ def _target_names(value: str | list[str]) -> tuple[str, ...] | str:
 
 
 def _read(
-    path: Path, config: models.Config, lora: Lora, ids: dict[str, list[int]]
+    path: Path, config: models.Config, lora: Lora, ids: dict[str, list[int]], whole: _Whole
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]], dict[str, Any]]:
-    """The adapters in a file, each with both of its factors, the rows of these ids, and whole
-    tables by their place."""
+    """The adapters in a file, each with both of its factors, the rows of these ids, and leaves
+    that were saved whole, by their names."""
     sizes = linear_modules(config)
     ours = {PREFIX + family_of(config).published(name): name for name in sizes}
     found: dict[str, Any] = {}
     tables = {f"{PREFIX}{_table(p, config)}.{ROWS}": p for p in row_specs(config, 1)}
     rows: dict[str, dict[str, Any]] = {}
-    whole = _whole_tables(config)
-    replaced: dict[str, Any] = {}
+    saved: dict[str, Any] = {}
     for tensor in stored([path]):
         if (place := tables.get(tensor.name)) and (chosen := ids.get(_table(place, config))):
             values = _factor(tensor, (len(chosen), config.width), path)
             rows[place] = {"ids": jnp.asarray(np.array(chosen, np.int32)), "values": values}
             continue
-        if tensor.name in whole:
-            place = whole[tensor.name]
-            table = _factor(tensor, (_resized(tensor, config, path), config.width), path)
-            if place in replaced and not np.array_equal(replaced[place], table):
-                raise CheckpointError(
-                    f"{path}: {shown(tensor.name)} is not the table that embeds tokens, which this "
-                    "model's head has too"
-                )
-            replaced[place] = table
+        if (leaf := whole.leaves.get(tensor.name)) is not None:
+            saved[leaf.name] = _factor(tensor, leaf.shape(tensor, path), path)
             continue
         module, _, factor = tensor.name.removesuffix(".weight").rpartition(".")
         known = tensor.name.endswith(".weight") and factor in FACTORS and module in ours
@@ -211,31 +227,69 @@ def _read(
         raise CheckpointError(f"{path} does not hold {missing[0] if missing else 'any adapter'}")
     if absent := [name for name, place in tables.items() if ids and place not in rows]:
         raise CheckpointError(f"{path} does not hold {absent[0]}")
+    if absent := [name for name in whole.needed if whole.leaves[name].name not in saved]:
+        raise CheckpointError(f"{path} does not hold {absent[0]}, which modules_to_save names")
     values = {f"{place}.rows": part["values"] for place, part in rows.items()}
-    warn_if_not_finite({**found, **values, **replaced}, str(path))
+    warn_if_not_finite({**found, **values, **saved}, str(path))
     scale = jnp.float32(lora.scale)
     adapters = {m: {"a": found[f"{m}.a"], "b": found[f"{m}.b"], "scale": scale} for m in modules}
-    return adapters, rows, replaced
+    return adapters, rows, saved
 
 
-def _whole_tables(config: models.Config) -> dict[str, str]:
-    """The places of tables of tokens by what PEFT calls them; a head that is tied is the table that
-    embeds tokens, which PEFT saves under both names."""
-    found = {f"{PREFIX}{_table(place, config)}.weight": place for place in row_specs(config, 1)}
-    return {f"{PREFIX}lm_head.weight": "embed", **found}
+class _WholeLeaf(NamedTuple):
+    """A leaf that a file may hold whole: its name, what it has without the file, and whether it has
+    a row for each token."""
+
+    name: str
+    spec: Leaf
+    by_token: bool
+
+    def shape(self, tensor: Stored, path: Path) -> tuple[int, ...]:
+        """The leaf's shape; CheckpointError for a table of more tokens."""
+        vocab = self.spec.shape[0]
+        if self.by_token and tensor.shape[:1] > (vocab,):
+            raise CheckpointError(
+                f"{path}: {shown(tensor.name)} has rows for {tensor.shape[0]} tokens, the model a "
+                f"vocabulary of {vocab}: make room for them first (fxad_nn.token_rows.resized)"
+            )
+        return self.spec.shape
 
 
-def _resized(tensor: Stored, config: models.Config, path: Path) -> int:
-    """The vocabulary; CheckpointError for a table of more tokens."""
-    if tensor.shape[:1] > (config.vocab,):
-        raise CheckpointError(
-            f"{path}: {shown(tensor.name)} has rows for {tensor.shape[0]} tokens, the model a "
-            f"vocabulary of {config.vocab}: make room for them first (fxad_nn.token_rows.resized)"
-        )
-    return config.vocab
+class _Whole:
+    """Leaves that a file may hold whole, by what PEFT calls their tensors: token tables, and those
+    of modules that `modules_to_save` names by the ends of their names (any end, as in PEFT). A head
+    that is tied is the table that embeds tokens, which PEFT saves under both names.
+
+    needed: the tensors that `modules_to_save` promises. tied: whether the head is that table.
+    """
+
+    def __init__(self, config: models.Config, modules: list[str], path: Path) -> None:
+        family = family_of(config)
+        tables = {f"{place}.{TABLES[place]}" for place in row_specs(config, 1)}
+        specs = dict(named_leaves(models.family(config).spec(config)))
+        every = {
+            PREFIX + tensors[0]: _WholeLeaf(name, leaf, name in tables)
+            for name, leaf in specs.items()
+            if len(tensors := family.tensors(name, leaf)) == 1
+        }
+        self.tied = PREFIX + TIED_HEAD not in every
+        if self.tied:
+            every[PREFIX + TIED_HEAD] = _WholeLeaf(TIED_HEAD, specs["embed.token"], by_token=True)
+        self.needed: list[str] = []
+        for module in modules:
+            found = [name for name in every if _module(name).endswith(module)]
+            if not found:
+                raise CheckpointError(f"{path}: this model has no module {shown(module)}")
+            self.needed += found
+        allowed = {*self.needed, PREFIX + TIED_HEAD}
+        self.leaves = {n: leaf for n, leaf in every.items() if leaf.name in tables or n in allowed}
 
 
-def _factor(tensor: Stored, shape: tuple[int, int], path: Path) -> Any:
+def _module(name: str) -> str:
+    return name.removeprefix(PREFIX).rpartition(".")[0]
+
+
+def _factor(tensor: Stored, shape: tuple[int, ...], path: Path) -> Any:
     what = f"{path}: {shown(tensor.name)}"
     if tensor.shape != shape:
         raise CheckpointError(
@@ -274,7 +328,9 @@ SCHEMA = record(
         "lora_dropout": number(least=0),
         "use_rslora": boolean,
         "bias": one_of("none"),
+        "ensure_weight_tying": boolean,
         "task_type": nullable(one_of("CAUSAL_LM")),
+        "modules_to_save": nullable(array(NAME)),
         "trainable_token_indices": _indices,
         # About making adapters, not about those that are there.
         "auto_mapping": anything,

@@ -84,7 +84,7 @@ def add_lora(
 
 def with_adapters(params: Any, adapters: dict[str, dict[str, Any]]) -> Any:
     """A tree with these adapters, by the names of their modules ("blocks.0.attention.q"), in it."""
-    return _changed(params, lambda name, tree: {**tree, "lora": adapters[name]}, set(adapters), "")
+    return changed(params, lambda name, tree: {**tree, "lora": adapters[name]}, set(adapters), "")
 
 
 def adapter_specs(config: models.Config, lora: Lora) -> dict[str, dict[str, Leaf]]:
@@ -175,7 +175,7 @@ def without_adapters(params: Any) -> Any:
     def bare(name: str, tree: Any) -> Any:
         return {kind: leaf for kind, leaf in tree.items() if kind != "lora"}
 
-    return without_rows(_changed(params, bare, set(adapters_of(params)), ""))
+    return without_rows(changed(params, bare, set(adapters_of(params)), ""))
 
 
 def trainable(params: Any) -> Any:
@@ -238,17 +238,17 @@ def merge_lora(params: Any, config: models.Config) -> tuple[Any, Rounding]:
         worst = max(worst, Rounding(error, name), key=lambda rounding: rounding.largest)
         return {**tree, "weight": jnp.asarray(rounded)}
 
-    whole = merge_rows(_changed(params, merged, set(adapters), ""))
+    whole = merge_rows(changed(params, merged, set(adapters), ""))
     return without_adapters(whole), worst
 
 
-def _changed(tree: Any, change: Callable[[str, Any], Any], names: set[str], name: str) -> Any:
-    """The tree with the modules of these names changed."""
+def changed(tree: Any, change: Callable[[str, Any], Any], names: set[str], name: str) -> Any:
+    """The tree with the modules of these names changed: change(name, module) -> module."""
     if name in names:
         return change(name, tree)
     inner = f"{name}." if name else ""
     if isinstance(tree, list):
-        return [_changed(c, change, names, f"{inner}{i}") for i, c in enumerate(tree)]
+        return [changed(c, change, names, f"{inner}{i}") for i, c in enumerate(tree)]
     if isinstance(tree, dict):
-        return {k: _changed(c, change, names, f"{inner}{k}") for k, c in tree.items()}
+        return {k: changed(c, change, names, f"{inner}{k}") for k, c in tree.items()}
     return tree

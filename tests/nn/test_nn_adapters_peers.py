@@ -1,5 +1,7 @@
 """Adapters against PEFT: files both ways, the start, one step's gradients, and merged models."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,62 @@ def test_whole_tables_of_a_resized_vocabulary(tmp_path, kind, dtype):
         np.testing.assert_allclose(ours, wanted, atol=1e-4)
     else:
         np.testing.assert_allclose(ours, wanted, atol=0.05 * abs(wanted).max())
+
+
+def save_moved(model, config, directory):
+    """PEFT's adapters of a model, with other weights in the modules that are saved whole."""
+    adapted = peft.get_peft_model(model, config).eval()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, weight in adapted.named_parameters():
+            if "modules_to_save" in name:
+                weight += 0.1 * torch.randn_like(weight)
+    adapted.save_pretrained(directory)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+@pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
+def test_a_table_that_peft_untied_is_refused(tmp_path, module):
+    theirs = base(tmp_path / "base", "llama")
+    config = peft.LoraConfig(r=3, target_modules=["q_proj"], modules_to_save=[module])
+    save_moved(theirs, config, tmp_path / "adapter")
+    model = fxad_nn.load(tmp_path / "base")
+    with pytest.raises(CheckpointError, match="with ensure_weight_tying=True"):
+        load_adapters(tmp_path / "adapter", model.params, model.config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "modules", "dtype"),
+    [
+        ("llama", ["norm", "input_layernorm"], torch.float32),
+        ("llama", ["embed_tokens"], torch.float32),
+        ("qwen2", ["lm_head", "model.norm"], torch.float32),
+        ("qwen2", ["lm_head"], torch.bfloat16),
+        ("qwen2", ["k_proj"], torch.float32),
+        ("gpt2", ["ln_f", "ln_1", "c_proj"], torch.float32),
+    ],
+)
+def test_modules_that_peft_trained_and_saved_whole(tmp_path, kind, modules, dtype):
+    theirs = base(tmp_path / "base", kind, dtype)
+    config = peft.LoraConfig(
+        r=3,
+        target_modules=["c_attn"] if kind == "gpt2" else ["q_proj"],
+        modules_to_save=modules,
+        ensure_weight_tying=True,
+        task_type="CAUSAL_LM",
+        fan_in_fan_out=kind == "gpt2",
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about tables of tokens
+        save_moved(theirs, config, tmp_path / "adapter")
+        model = fxad_nn.load(tmp_path / "base")
+        params, _ = load_adapters(tmp_path / "adapter", model.params, model.config)
+        again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=dtype)
+        wanted = logits_of(peft.PeftModel.from_pretrained(again, tmp_path / "adapter").eval())
+    ours = np.asarray(Model(params, model.config)(TOKENS), np.float32)
+    assert np.abs(ours - np.asarray(model(TOKENS), np.float32)).max() > 0.1
+    atol = 1e-4 if dtype == torch.float32 else 0.05 * abs(wanted).max()
+    np.testing.assert_allclose(ours, wanted, atol=atol)
 
 
 CASES = [

@@ -288,7 +288,11 @@ def rewritten(directory, **changes):
     [
         ({"peft_type": "IA3"}, 'peft_type must be "LORA"'),
         ({"use_dora": True}, "use_dora is not supported, got True"),
-        ({"modules_to_save": ["lm_head"]}, "modules_to_save is not supported"),
+        ({"modules_to_save": ["score"]}, "this model has no module 'score'"),
+        (
+            {"modules_to_save": ["norm"]},
+            r"does not hold .*norm.weight, which modules_to_save names",
+        ),
         ({"bias": "all"}, 'bias must be "none"'),
         ({"rank_pattern": {"q_proj": 2}}, "rank_pattern is not supported"),
         ({"r": 5}, r"this model and rank need \(5, \d+\)"),
