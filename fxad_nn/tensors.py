@@ -12,6 +12,7 @@ is written is hashed meanwhile.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import math
@@ -39,7 +40,7 @@ from fxad.core.schema import (
 )
 from fxad.errors import BadArgument
 from fxad_nn.errors import CheckpointError, DamageWarning, did_you_mean
-from fxad_nn.files import Written, write
+from fxad_nn.files import Content, Written, replacing, write
 from fxad_nn.spec import from_named, named_leaves
 
 DTYPES = {
@@ -73,14 +74,21 @@ HEADER_SCHEMA = record({}, {"__metadata__": mapping(string())}, others=TENSOR)
 
 
 def write_tree(
-    path: str | os.PathLike[str], tree: Any, metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    tree: Any,
+    metadata: Mapping[str, str] | None = None,
+    overwrite: bool = False,
 ) -> Written:
     """Write every leaf under its dotted name; raises OSError where the disk fails.
 
     Tensors of longer elements come first, each kind by name, so that all are aligned. metadata:
-    what the header says of the file as a whole.
+    what the header says of the file as a whole. A file that is there is an error, a
+    FileExistsError; with `overwrite` the new one takes its place when it is whole.
     """
-    leaves = [(name, np.asarray(leaf)) for name, leaf in named_leaves(tree)]
+    if overwrite:
+        with replacing(Path(path)) as temporary:
+            return write_tree(temporary, tree, metadata)
+    leaves = [(name, np.asarray(_typed(leaf))) for name, leaf in named_leaves(tree)]
     leaves.sort(key=lambda item: (-item[1].itemsize, item[0]))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     position = 0
@@ -92,7 +100,17 @@ def write_tree(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % 64)  # tensors begin at a cache line, in a map of it too
     start = len(text).to_bytes(8, "little") + text
-    return write(Path(path), itertools.chain([start], (_content(leaf) for _, leaf in leaves)))
+    contents: Iterator[Content] = itertools.chain([start], (_content(leaf) for _, leaf in leaves))
+    try:
+        return write(Path(path), contents)
+    except FileExistsError:
+        said = "there is such a file; overwrite=True replaces it"
+        raise FileExistsError(errno.EEXIST, said, str(path)) from None
+
+
+def _typed(leaf: Any) -> Any:
+    """A leaf; a Python number as the array that it becomes in a computation."""
+    return jnp.asarray(leaf) if isinstance(leaf, int | float) else leaf
 
 
 def _content(leaf: np.ndarray) -> memoryview:
@@ -214,9 +232,9 @@ def _dtype(name: str) -> np.dtype:
 
 def read_tree(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], spec: Any) -> Any:
     """The arrays of a tree like `spec` from one file or several, every name, shape and dtype
-    checked."""
+    checked. Where `spec` holds a Python number there is an array of its default dtype."""
     files = [paths] if isinstance(paths, str | os.PathLike) else paths
-    wanted = dict(named_leaves(spec))
+    wanted = {name: _typed(leaf) for name, leaf in named_leaves(spec)}
     where = ", ".join(map(str, files))
     found: dict[str, Any] = {}
     for tensor in stored([Path(file) for file in files]):

@@ -17,7 +17,7 @@ from fxad.api.autodiff import grad, jvp, linearise, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.sparse import pattern_of, picked, row, seeds
 from fxad.api.vectorise import vmap
-from fxad.core.errors import BadArgument, ShapeError, TreeError
+from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
 from fxad.ops.base import full, zeros
 from fxad.trace.tracer import type_of
 
@@ -32,6 +32,11 @@ def hvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> Any:
     >>> fxad.hvp(lambda x: x[0] ** 2 * x[1], (jnp.array([1.0, 3.0]),), (jnp.array([1.0, 0.0]),))
     Array([6., 2.], dtype=float32)
     """
+
+    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
+        raise TypeMismatch(
+            "hvp: primals and tangents must be tuples, one entry per argument: hvp(f, (x,), (v,))"
+        )
 
     def gradient(*xs: Any) -> Any:
         value, pullback = vjp(function, *xs)

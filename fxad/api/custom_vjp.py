@@ -187,6 +187,9 @@ class _Rules:
                 )
             value = flatten_args(given, what)[0][0]
             self._check_shape(type_of(value), types, what)
+            whole = not dt.is_inexact(type_of(value).dtype) and not value.weak
+            if whole and dt.is_inexact(types[0].dtype):
+                raise TypeMismatch(f"{what} is {type_of(value)} for an argument {types[0]}")
             if type_of(value).dtype != types[0].dtype:
                 value = bind(OPS["convert"], value, dtype=types[0].dtype)
             found.append(value)

@@ -70,6 +70,15 @@ class ArgInfo:
     donated: bool
 
 
+class Kernels(list[Kernel]):
+    """Kernels, shown as their texts."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+    __repr__ = __str__
+
+
 class Lowered(Shared):
     """The stages of one traced signature; each is made when first asked for."""
 
@@ -155,9 +164,9 @@ class Lowered(Shared):
         return self.executable.plan
 
     @property
-    def kernels(self) -> list[Kernel]:
-        """The loop nests, each once, in order of first use."""
-        return list(dict.fromkeys(s.kernel for s in walk(self.plan.steps) if isinstance(s, Run)))
+    def kernels(self) -> Kernels:
+        """The loop nests, each once, in order of first use: a list whose text is theirs."""
+        return Kernels(dict.fromkeys(s.kernel for s in walk(self.plan.steps) if isinstance(s, Run)))
 
     @property
     def llvm(self) -> str:

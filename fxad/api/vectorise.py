@@ -150,6 +150,8 @@ def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int |
         raise BadArgument(
             f"vmap({name}): in_axes has {len(in_axes)} entries for {len(args)} positional arguments"
         )
+    for error in pytree.prefix_errors(in_axes, args, is_leaf=lambda x: x is None):
+        raise error(f"vmap({name}): in_axes")
     axes = pytree.broadcast_prefix(in_axes, args, is_leaf=lambda x: x is None)
     return [*axes, *([0] * len(pytree.leaves(kwargs)))]
 
@@ -189,12 +191,15 @@ def _lane(type_: ArrayType) -> ArrayType:
 
 def _place(outs: list, batched: list, out_axes: Any, flat: FlatFunction, size: int, name: str):
     axes = pytree.broadcast_prefix(out_axes, flat.tree, is_leaf=lambda x: x is None)
-    placed = []
+    placed: list[Any] = []
     for out, is_batched, axis in zip(outs, batched, axes, strict=True):
         if axis is None:
             if is_batched:
+                paths = [p for p, _ in pytree.leaves_with_path(flat.tree.unflatten(outs))]
+                path = pytree.keystr(paths[len(placed)]) if len(paths) == len(outs) else ""
                 raise BadArgument(
-                    f"vmap({name}): out_axes is None for a result that differs between examples"
+                    f"vmap({name}): out_axes is None for result{path}, which differs between "
+                    "examples"
                 )
             placed.append(out)
             continue

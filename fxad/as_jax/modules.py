@@ -79,7 +79,7 @@ def why_absent(module: str, name: str) -> str:
     if name in known.get(module, {}) or any(m.startswith(full) for m in known):
         said = f"{full} is not in fxad: {why(full)}"
     else:
-        said = f"{full} is no public name of JAX, nor in fxad"
+        said = f"{full} is not in fxad, nor a public name of JAX that it knows"
     candidates = [n for n in known.get(module, ()) if home_of(module, n)]
     near = importlib.import_module("difflib").get_close_matches(name, candidates, n=1)
     return said + (f"; the nearest name is {module}.{near[0]}" if near else "") + f" ({PAGE})"

@@ -152,9 +152,13 @@ DIFFERS: dict[str, str] = {
     "jax.experimental.checkify.index_checks": "what a `mode=` says of indices is no failure",
     "jax.custom_batching.custom_vmap": "has a reverse mode: that of the function",
     "jax.custom_vjp": "has a forward mode: the function's, or its `defjvp`",
+    "jax.debug_key_reuse": "accepted, without effect",
+    "jax.default_prng_impl": "accepted, without effect: keys are threefry2x32",
+    "jax.explain_cache_misses": "accepted, without effect; see `fxad.debug.explain_retrace`",
     "jax.jit": "several devices are an error",
     "jax.lax.cond": "under vmap lanes run one by one where a branch holds a loop or an effect",
     "jax.lax.while_loop": "has a reverse mode",
+    "jax.log_compiles": "accepted, without effect; see `fxad.debug.explain_retrace`",
     "jax.make_jaxpr": "equations are those of fxad's ops; those of JAX have its names",
     "jax.numpy.floor_divide": "an integer divided by 0 is 0",
     "jax.numpy.fromfile": "reads a file, into memory that the array keeps; JAX raises",
@@ -165,6 +169,8 @@ DIFFERS: dict[str, str] = {
     "jax.pmap": "of one device: the mapped axis has length 1",
     "jax.shard_map": "of one device: axes of the mesh have length 1",
     "jax.random.gamma": "no gradient with respect to the parameter",
+    "jax.stages.Compiled": "costs and memory are dictionaries, with fxad's names",
+    "jax.stages.Lowered": "there is no HLO: `as_text` gives fxad's program",
 }
 
 _DEVICES = "there is one device, the CPU; `jax.vmap` maps lanes"

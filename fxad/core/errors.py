@@ -73,13 +73,27 @@ class ConcretizationError(TraceError):
         `action` is what Python asked for ("bool()", "int()"), `seen` describes the traced value
         ("f32[3]"), `where` is the user's line.
         """
-        return cls(
+        made = cls(
             f"{action} needs a concrete value, but got the traced value {seen}{at(where)}. "
             "While tracing, only the shape and dtype are known. "
             "For a branch use fxad.lax.cond or fxad.numpy.where; for a loop use "
             "fxad.lax.while_loop, fxad.lax.scan or fxad.lax.fori_loop; to branch on an argument "
             "of a jitted function in Python, or make a shape of it, mark it in static_argnums or "
             "static_argnames."
+        )
+        made._about = seen, where
+        return made
+
+    _about = ("", "")
+
+    def elsewhere(self, action: str) -> ConcretizationError:
+        """The error of a function that needs the value for a shape or bound of its own."""
+        seen, where = self._about
+        return type(self)(
+            f"{action} needs concrete values, but got the traced value {seen}{at(where)}. While "
+            "tracing, only the shape and dtype are known. An argument of a jitted function that "
+            "decides a shape is marked in static_argnums or static_argnames; the values of arrays "
+            "cannot decide one, but functions such as nonzero and unique take the largest as size=."
         )
 
 

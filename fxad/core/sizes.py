@@ -12,11 +12,13 @@ _UNITS |= {f"{u}ib": 1 << 10 * i for i, u in enumerate("kmgt", 1)}
 _SIZE = r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([A-Za-z]*)\s*"
 
 
-def parse_bytes(size: int | str, what: str = "size") -> int:
-    """A number of bytes: an int, or a text such as "2GiB", "1.5 MB", "4096".
+def parse_bytes(size: float | str, what: str = "size") -> int:
+    """A number of bytes: a whole number (1e9 is one), or a text such as "2GiB", "1.5 MB", "4096".
 
     Raises BadArgument for anything else and for numbers below 1.
     """
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     found = re.fullmatch(_SIZE, size, re.ASCII) if isinstance(size, str) else None

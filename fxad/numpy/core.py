@@ -28,6 +28,7 @@ from fxad.trace.tracer import Tracer, type_of
 __all__ = ["array", "asarray"]
 
 DEVICE = "cpu"
+_KEY_WORDS = ArrayType(dt.uint32, (2,))  # what a random key is
 
 
 def no_out(name: str, out: Any) -> None:
@@ -378,8 +379,14 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
     items = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
     try:
         sizes = tuple([s.__index__() for s in items])
-    except AttributeError:
-        raise TypeMismatch(f"{name}: a shape must be ints, not {shape!r}") from None
+    except ConcretizationError as error:
+        raise error.elsewhere(f"{name}: a shape") from None
+    except (AttributeError, TypeError):
+        seen = next((s.type for s in items if isinstance(s, Array)), None)
+        key = "; a random key comes first, the shape after it" if seen == _KEY_WORDS else ""
+        raise TypeMismatch(
+            f"{name}: a shape must be ints, not {shape if seen is None else seen!r}{key}"
+        ) from None
     if sizes and min(sizes) < 0:
         raise ShapeError(f"{name}: negative size in shape {sizes}")
     if (n := math.prod(sizes)) >= 2**48:

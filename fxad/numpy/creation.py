@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import AxisError, BadArgument, NumberOverflow, TypeMismatch
+from fxad.core.errors import (
+    AxisError,
+    BadArgument,
+    ConcretizationError,
+    NumberOverflow,
+    TypeMismatch,
+)
 from fxad.core.promotion import entry_of, is_python_scalar, promote
 from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
@@ -179,10 +185,13 @@ def arange(
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
-    bounds = [
-        b.item() if isinstance(b, Array | np.generic | np.ndarray) else b
-        for b in (start, stop, step)
-    ]
+    try:
+        bounds = [
+            b.item() if isinstance(b, Array | np.generic | np.ndarray) else b
+            for b in (start, stop, step)
+        ]
+    except ConcretizationError as error:
+        raise error.elsewhere("arange: a bound") from None
     if not all(is_python_scalar(b) for b in bounds):
         raise TypeMismatch(f"arange: bounds must be numbers, got {bounds}")
     start, stop, step = bounds

@@ -23,6 +23,7 @@ from fxad.ir.program import OPS
 from fxad.numpy.core import cast, shape_tuple, value_of
 from fxad.ops.arrays.random import seed_words
 from fxad.trace.array import KEY, Array, Concrete
+from fxad.trace.convert import is_array_like
 
 
 def _check_dtype(name: str, dtype: Any) -> None:
@@ -83,14 +84,17 @@ def _like(key: Any, words: Array) -> Array:
 
 def checked(key: Any, name: str, many: bool = False) -> Array:
     """The words u32[2] of a key. Raises TypeMismatch for anything else, or for many keys."""
+    made = "make one with fxad.random.key(seed)"
+    if not isinstance(key, Array) and not is_array_like(key):
+        raise TypeMismatch(
+            f"{name}: the first argument is a key, not a {type(key).__name__}; {made}"
+        )
     value = value_of(key, f"{name}: key")
     given = value.type
     if given.dtype is KEY:
         value = OPS["random_unwrap"](value)
     if value.dtype != dt.uint32 or value.shape[-1:] != (2,):
-        raise TypeMismatch(
-            f"{name}: a key is u32[2], got {given}; make one with fxad.random.key(seed)"
-        )
+        raise TypeMismatch(f"{name}: a key is u32[2], got {given}; {made}")
     if value.ndim > 1 and not many:
         raise TypeMismatch(
             f"{name}: takes one key, got {given}; use fxad.vmap for an array of keys"

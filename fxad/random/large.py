@@ -33,7 +33,10 @@ def compiled_if_large(function: Callable[..., Array]) -> Callable[..., Array]:
     def wrapper(*args: Any, **kwargs: Any) -> Array:
         if staging() or interpreting():
             return function(*args, **kwargs)
-        given = signature.bind(*args, **kwargs).arguments
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # its own error names it
         if given.get("shape") is None:
             return function(*args, **kwargs)
         given["shape"] = shape_tuple(given["shape"], function.__name__)

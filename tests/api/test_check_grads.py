@@ -176,3 +176,27 @@ def test_rules_by_hand():
         with pytest.raises(GradientError, match=r"^check_grads: vjp\(f\) is wrong"):
             check_vjp(f, lambda *args: pullback(*args, wrong=1.1), args)
         check_jvp(f, lambda p, t: by_hand(p, t, 0.1), args, atol=0.2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_backward_rule_that_clips_is_found(seed):
+    """It is right for small cotangents: those that are drawn are not small."""
+
+    @fxad.custom_vjp
+    def clipped(x):
+        return x
+
+    clipped.defvjp(lambda x: (x, None), lambda _, ct: (jnp.clip(ct, -1.0, 1.0),))
+    x = jnp.array([0.3, 0.5, 2.0])
+    with pytest.raises(GradientError, match="is wrong"):
+        fxad.check_grads(lambda x: jnp.sum(5 * clipped(x)), (x,), modes="rev", seed=seed)
+
+
+def test_an_integer_cotangent_of_a_float_is_refused():
+    @fxad.custom_vjp
+    def square(x):
+        return x * x
+
+    square.defvjp(lambda x: (x * x, x), lambda x, ct: (jnp.ones(x.shape, jnp.int32),))
+    with pytest.raises(TypeMismatch, match=r"bwd's cotangent 0 is i32\[\] for an argument f32"):
+        fxad.grad(square)(2.0)

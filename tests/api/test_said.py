@@ -202,3 +202,35 @@ def test_errors_say_array() -> None:
         x + "a"
     with pytest.raises(fxad.errors.TypeMismatch, match="got Array"):
         fxad.show.as_text(x, ["flops"])
+
+
+# ---------------------------------------------------------------- errors of calls that go wrong
+
+KEY = fxad.random.key(0)
+TREE = {"x": X, "y": X}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fxad.random.normal((3,), KEY), "a random key comes first, the shape after it"),
+        (lambda: fxad.random.normal((3,)), "the first argument is a key, not a tuple; make one"),
+        (lambda: fxad.random.normal(None, (3,)), "the first argument is a key, not a NoneType"),
+        (lambda: fxad.random.randint(KEY, 0, 9), r"randint\(\) missing 1 required .* 'maxval'"),
+        (lambda: jnp.zeros((2, "a")), r"zeros: a shape must be ints, not \(2, 'a'\)"),
+        (lambda: fxad.hvp(jnp.sum, W, W), r"hvp\(f, \(x,\), \(v,\)\)"),
+        (lambda: fxad.vmap(jnp.sum, ({"x": 0},))(TREE), r"vmap\(sum\): in_axes\[0\]: .*'x', 'y'"),
+        (lambda: fxad.vmap(lambda x: (x, x), out_axes=(0, None))(X), r"is None for result\[1\]"),
+        (lambda: fxad.jit(lambda n: jnp.arange(n))(3), "arange: a bound needs concrete values"),
+        (lambda: fxad.jit(lambda n: jnp.zeros(n))(3), "zeros: a shape needs concrete values"),
+    ],
+)
+def test_errors_name_the_function_and_what_is_wrong(call, said) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"(?s){said}"):
+        call()
+
+
+def test_kernels_are_shown_as_their_texts() -> None:
+    kernels = fxad.jit(loss).lower(W, X).kernels
+    assert isinstance(kernels, list)
+    assert repr(kernels) == str(kernels) == "\n\n".join(map(str, kernels))

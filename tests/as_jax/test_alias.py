@@ -109,7 +109,7 @@ def test_an_unknown_name_fails_at_once_and_names_the_nearest(code, error):
         f"import fxad.as_jax; fxad.as_jax.install()\nimport jax\n{code}",
         status=1,
     )
-    assert "jax.numpy.sinn is no public name of JAX, nor in fxad" in out
+    assert "jax.numpy.sinn is not in fxad, nor a public name of JAX that it knows" in out
     assert "the nearest name is jax.numpy.sin" in out and "docs/jax-names.md" in out
     assert error in out or "Absent" in out
 

@@ -186,6 +186,19 @@ def test_arrays_that_lie_otherwise_are_copied_one_at_a_time(tmp_path):
     assert all((read[f"e{i:02d}"] == m.T).all() for i, m in enumerate(matrices))
 
 
+def test_trees_with_numbers_come_back_and_files_are_replaced_when_asked(tmp_path):
+    tree, path = {"w": jnp.ones(3), "rate": 0.5, "step": 7}, tmp_path / "run.safetensors"
+    tensors.write_tree(path, tree)
+    back = tensors.read_tree(path, tree)
+    assert (str(back["rate"].dtype), str(back["step"].dtype)) == ("float32", "int32")
+    assert (back["rate"], back["step"]) == (0.5, 7)
+    with pytest.raises(FileExistsError, match="overwrite=True replaces it"):
+        tensors.write_tree(path, tree)
+    tensors.write_tree(path, {**tree, "step": 8}, overwrite=True)
+    assert tensors.read_tree(path, tree)["step"] == 8
+    assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
+
+
 def test_strided_scalar_and_bfloat16_arrays_survive(tmp_path):
     tree = {
         "t": np.arange(12, dtype=np.float32).reshape(3, 4).T,
