@@ -79,6 +79,14 @@ def label_program(
     labels.labelled(program.outputs, fresh)
 
 
+def label_arguments(inputs: Sequence[Any], function: Callable[..., Any], args: Any) -> None:
+    """Name values by their places in the tuple of a function's arguments."""
+    roots = parameters(function)
+    places = [path for path, _ in pytree.leaves_with_path(args)]
+    found = [labels.label(roots[p[0].idx], p[1:]) if p[0].idx < len(roots) else "" for p in places]
+    labels.labelled(inputs, found)
+
+
 def parameters(function: Callable[..., Any]) -> list[str]:
     """The names of the parameters that are given by position; none for what has no signature."""
     try:

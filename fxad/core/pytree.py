@@ -15,6 +15,7 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 from fxad.core.errors import TreeError, TypeMismatch
@@ -389,6 +390,11 @@ def leaf_error(
             f"if its fields hold arrays, put @fxad.tree.register_dataclass above class {name} "
             f"(mark constant fields with field(metadata={{'static': True}}))"
         )
+    elif builtins.any(_is_arrays(v) for v in _fields(leaf)):
+        fix = (
+            f"register its class: @dataclass with @fxad.tree.register_dataclass above it, or "
+            f"fxad.tree.register_node({name}, flatten, unflatten)"
+        )
     elif isinstance(leaf, (str, bytes)) or callable(leaf):
         fix = "leave it out of the tree"
         if where.startswith(("args", "kwargs")):  # a result cannot be static
@@ -399,6 +405,20 @@ def leaf_error(
     else:
         fix = f"if it holds arrays, use fxad.tree.register_node({name}, flatten, unflatten)"
     return TypeMismatch(f"{text}: {fix}")
+
+
+def _fields(leaf: Any) -> Iterable[Any]:
+    """The values of an object's own attributes."""
+    own = getattr(leaf, "__dict__", None)
+    return own.values() if isinstance(own, dict) and not isinstance(leaf, ModuleType) else ()
+
+
+def _is_arrays(value: Any) -> bool:
+    """Whether a value is an array, or holds some in plain containers."""
+    if isinstance(value, dict | list | tuple):
+        inside = value.values() if isinstance(value, dict) else value
+        return builtins.any(_is_arrays(v) for v in inside)
+    return hasattr(value, "dtype") and hasattr(value, "shape")
 
 
 def _article(name: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.naming import label_arguments
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
@@ -149,6 +150,9 @@ def _choose(
     staged = [
         stage(flat, types, name_of(f), weak) for flat, f in zip(flats, functions, strict=True)
     ]
+    given = tree.unflatten(range(len(leaves)))[0]
+    for (program, _), f in zip(staged, functions, strict=True):
+        label_arguments(program.inputs, f, given)
     _check_trees(what, functions, flats)
     goal, goal_weak = _common_types(what, functions, flats, [program for program, _ in staged])
     captured = _union([values for _, values in staged])

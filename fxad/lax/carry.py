@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.api.flat import flatten_args, name_of
+from fxad.api.naming import label_arguments
 from fxad.core import pytree
 from fxad.core.errors import TypeMismatch, at
 from fxad.core.promotion import promote
@@ -45,7 +46,8 @@ class Body:
     """A loop body on flat values: (carry..., slices...) -> (carry..., ys...).
 
     `step(carry, slices)` takes the carry as a pytree and the slices as a list, and returns the
-    new carry and any further results. `weak` says which results are weak after a call.
+    new carry and any further results. `args(carry, slices)` is what `function` is called with.
+    `weak` says which results are weak after a call.
     """
 
     def __init__(
@@ -53,11 +55,13 @@ class Body:
         what: str,
         function: Callable[..., Any],
         step: Callable[[Any, list[Any]], tuple[Any, Any]],
+        args: Callable[[Any, list[Any]], tuple[Any, ...]],
         tree: TreeDef,
     ) -> None:
         self.what = what
         self.function = function
         self.step = step
+        self.args = args
         self.tree = tree
         self.ys_tree: TreeDef | None = None
         self.weak: list[bool] = []
@@ -142,6 +146,8 @@ def stage_body(
             program = _with_wider_inputs(program, {i: types[i] for i in changed})
             break
     body.check(types, outs)
+    given = body.args(body.tree.unflatten(range(count)), list(range(len(xs))))
+    label_arguments(program.inputs, body.function, given)
     return program.closed(), captured, carry
 
 

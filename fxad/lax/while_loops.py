@@ -7,6 +7,7 @@ from typing import Any
 
 from fxad.api.compiled import interpreting
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.naming import label_arguments
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import TypeMismatch
@@ -58,6 +59,7 @@ def staged_while(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Stage
     test = FlatFunction(lambda *leaves: cond_fun(tree.unflatten(leaves)), _arguments(carry))
     types = [type_of(c) for c in carry]
     cond, cond_captured = stage(test, types, name_of(cond_fun), body.weak)
+    label_arguments(cond.inputs, cond_fun, (tree.unflatten(range(len(carry))),))
     if cond.out_types != (ArrayType(dt.bool_, ()),):
         seen = ", ".join(str(t) for t in cond.out_types)
         raise TypeMismatch(
@@ -67,7 +69,8 @@ def staged_while(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Stage
 
 
 def _body(body_fun: Callable, tree: pytree.TreeDef) -> Body:
-    return Body("while_loop", body_fun, lambda state, _: (body_fun(state), ()), tree)
+    step = lambda state, _: (body_fun(state), ())  # noqa: E731
+    return Body("while_loop", body_fun, step, lambda state, _: (state,), tree)
 
 
 def _arguments(leaves: Sequence[Any]) -> pytree.TreeDef:

@@ -11,14 +11,14 @@ from typing import Any
 
 from fxad.api.indices import check_indices, checking_indices
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.precision import default_terms
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as el
 from fxad.numpy.core import cast, value_of
 from fxad.numpy.reductions import sum as total
 from fxad.ops.fused.linear_cross_entropy import CHUNK
-from fxad.trace.array import Array
+from fxad.trace.array import Array, Concrete
 
 __all__ = ["CHUNK", "linear_cross_entropy"]
 
@@ -43,7 +43,8 @@ def linear_cross_entropy(
     others are gathered and taken 128 at a time, in a loop that ends with the last of them. For
     batches in which few targets count, as answers to long prompts.
 
-    Raises ShapeError if the shapes do not go together, TypeMismatch if targets are not integers.
+    Raises ShapeError if the shapes do not go together, TypeMismatch if targets are not integers,
+    and outside jit BadArgument for other negative ones (PyTorch's labels have -100).
 
     >>> x, table = jnp.eye(3), 9 * jnp.eye(3)
     >>> fxad.nn.linear_cross_entropy(x, table, jnp.array([0, 1, -1])).round(4)  # -1 does not count
@@ -64,6 +65,13 @@ def linear_cross_entropy(
     counted = cast(el.not_equal(targets, ignore), dt.float32)
     weights = counted / el.maximum(total(counted), 1.0)
     factors = x.dtype if dtype is None else dt.canonicalize(dtype, explicit=True)
+    if isinstance(targets, Concrete):
+        strange = targets.data[(targets.data < 0) & (targets.data != ignore)]
+        if strange.size:
+            raise BadArgument(
+                f"linear_cross_entropy: a target is {strange[0]}, and {ignore} is what does not "
+                f"count; PyTorch's labels need ignore=-100"
+            )
     if checking_indices():
         named = el.where(el.not_equal(targets, ignore), targets, 0)
         check_indices("linear_cross_entropy", named, table.shape, 0, wrap=False)

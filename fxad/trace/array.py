@@ -16,6 +16,7 @@ from fxad.core.dtypes import key
 from fxad.core.errors import DonatedError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.core.views import html_of
+from fxad.trace.foreign import missing
 
 if TYPE_CHECKING:
     from fxad.trace.array_methods import ArrayMethods
@@ -47,6 +48,9 @@ class Array(ArrayMethods):
     __array_priority__ = 1000
     type: ArrayType
     weak: bool
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing(name)
 
     @property
     def shape(self) -> tuple[int, ...]:
