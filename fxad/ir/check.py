@@ -5,14 +5,22 @@ Runs after every transform and pass when FXAD_CHECK=1 (always on in the tests).
 
 from __future__ import annotations
 
+import weakref
+
 from fxad.core.errors import CheckError, at
 from fxad.core.types import ArrayType
 from fxad.ir.loops import CONTROL, Structured
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var, subprograms
 
+# Programs do not change: what a stage hands on as it is, and bodies that it leaves alone, are not
+# gone through again.
+_well_formed: weakref.WeakSet[Program] = weakref.WeakSet()
+
 
 def check(program: Program, stage: str = "") -> Program:
     """Return the program if it is well formed; else raise CheckError showing the equation."""
+    if program in _well_formed:
+        return program
     defined: set[Atom] = set()
     for var in (*program.consts, *program.inputs):
         _define(var, defined, "input", program, stage)
@@ -33,6 +41,7 @@ def check(program: Program, stage: str = "") -> Program:
             raise CheckError(f"{_after(stage)}an output of {program.name} is never defined")
         if not isinstance(atom, Var | Lit):
             raise CheckError(f"{_after(stage)}an output of {program.name} is {atom!r}")
+    _well_formed.add(program)
     return program
 
 
