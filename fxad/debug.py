@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import builtins
 import functools
+import string
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,13 +23,13 @@ import numpy as np
 
 from fxad.api.compiled import watching
 from fxad.api.copies import explain_copies
-from fxad.api.flat import name_of
+from fxad.api.flat import kind_of, name_of
 from fxad.api.indices import indices
 from fxad.api.jit import Jit
 from fxad.api.residuals import print_saved_residuals
 from fxad.core import dtypes as dt
 from fxad.core import pytree
-from fxad.core.errors import NumericsError, TypeMismatch, at
+from fxad.core.errors import BadArgument, NumericsError, TypeMismatch, at
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
 from fxad.ops.programs.host import call_host
@@ -58,18 +59,53 @@ def print(fmt: str, /, *args: Any, ordered: bool = False, **kwargs: Any) -> None
 
     Under vmap every lane prints a line, lanes in order (one line if no value differs between
     lanes). All effects keep the program's order, `ordered` or not; the argument is taken for code
-    ported from JAX. Raises TypeMismatch if fmt is not a string.
+    ported from JAX. Raises TypeMismatch if fmt is not a string, BadArgument if it names a value
+    that is not given or leaves out one that is.
 
     >>> y = fxad.jit(lambda x: (fxad.debug.print("x is {}", x), 2 * x)[1])(1.5)
     x is 1.5
     """
     if not isinstance(fmt, str):
-        raise TypeMismatch(f"debug.print: the format must be a string, got {type(fmt).__name__}")
+        raise TypeMismatch(f"debug.print: the format must be a string, got {kind_of(fmt)}")
+    _Fields().check(fmt, args, kwargs)
 
     def show(*values: Any, **named: Any) -> None:
         builtins.print(fmt.format(*values, **named))
 
     _call(show, "print", None, _EFFECT, args, kwargs)
+
+
+class _Fields(string.Formatter):
+    """Compares the fields of a format with the values given for them, which need not be known."""
+
+    unused: Sequence[int | str] = ()
+
+    def check(self, fmt: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        try:
+            self.vformat(fmt, args, kwargs)
+        except KeyError as error:
+            (name,) = error.args
+            raise BadArgument(
+                f"debug.print: the format {fmt!r} names {name}, which is not given: {name}=..."
+            ) from None
+        except IndexError:
+            raise BadArgument(
+                f"debug.print: the format {fmt!r} has more fields than there are values"
+            ) from None
+        if self.unused:
+            name = self.unused[0]
+            field = "{}" if isinstance(name, int) else f"{{{name}}}"
+            raise BadArgument(
+                f"debug.print: the format {fmt!r} leaves out value {name}; it needs {field}"
+            )
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return ""
+
+    def check_unused_args(
+        self, used_args: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        self.unused = [name for name in (*range(len(args)), *kwargs) if name not in used_args]
 
 
 def callback(callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:

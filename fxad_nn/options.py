@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -70,17 +71,34 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argpa
     known, extra = parser.parse_known_args(arguments)
     if extra:
         name = extra[0].partition("=")[0]
-        hint = _hint(parser, name) if name.startswith("-") else ""
+        given = sys.argv[1:] if arguments is None else arguments
+        hint = _hint(parser, name, given) if name.startswith("-") else ""
         parser.error(f"unknown argument {extra[0]!r}{hint}")
     return known
 
 
-def _hint(parser: argparse.ArgumentParser, flag: str) -> str:
+# What other programs call an option of ours.
+ELSEWHERE = {
+    "--batch-size": "--batch",
+    "--lr": "--learning-rate",
+    "--max-length": "--tokens",
+    "--max-new-tokens": "--tokens",
+    "--max-steps": "--steps",
+    "--output-dir": "--out",
+}
+
+
+def _hint(parser: argparse.ArgumentParser, flag: str, given: Sequence[str]) -> str:
+    """What may have been meant: an option of the command that was given, if one is close."""
     by_command = _flags(parser)
+    command = next((word for word in given if word in by_command), parser.prog)
+    own = by_command[parser.prog] | by_command[command]
+    if ELSEWHERE.get(flag) in own:
+        return f"; here it is {ELSEWHERE[flag]}"
     owners = [command for command, flags in by_command.items() if flag in flags]
     if owners:
         return f"; it is an option of {', '.join(owners)}"
-    return did_you_mean(flag, set().union(*by_command.values()))
+    return did_you_mean(flag, own) or did_you_mean(flag, set().union(*by_command.values()))
 
 
 def _flags(parser: argparse.ArgumentParser) -> dict[str, set[str]]:

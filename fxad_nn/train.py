@@ -63,6 +63,11 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
     listener = listener or Listener()
     for message in run.warnings:
         listener.warned(message)
+    if run.step >= run.options.steps > 0:
+        listener.warned(
+            f"the run has done {run.step} steps, which are all of --steps {run.options.steps}: "
+            "nothing is trained"
+        )
     with reserved(run.directory) as place, closing(Keeper(run, place, listener)) as keeper:
         with stopping() as stop:
             try:

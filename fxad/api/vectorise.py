@@ -12,7 +12,7 @@ from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.linear import as_weak_as
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
 from fxad.core.masks import merge, select
 from fxad.core.types import INT32, ArrayType
 from fxad.ir.program import OPS
@@ -150,9 +150,11 @@ def _leaf_axes(in_axes: Any, args: tuple, kwargs: dict, name: str) -> list[int |
         raise BadArgument(
             f"vmap({name}): in_axes has {len(in_axes)} entries for {len(args)} positional arguments"
         )
-    for error in pytree.prefix_errors(in_axes, args, is_leaf=lambda x: x is None):
-        raise error(f"vmap({name}): in_axes")
-    axes = pytree.broadcast_prefix(in_axes, args, is_leaf=lambda x: x is None)
+    try:
+        axes = pytree.broadcast_prefix(in_axes, args, is_leaf=lambda x: x is None)
+    except TreeError:
+        errors = pytree.prefix_errors(in_axes, args, is_leaf=lambda x: x is None)
+        raise errors[0](f"vmap({name}): in_axes") from None
     return [*axes, *([0] * len(pytree.leaves(kwargs)))]
 
 

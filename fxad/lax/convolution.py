@@ -112,12 +112,12 @@ def _grouped(value: Array, axis: int, groups: int) -> Array:
 
 
 def _per_axis(name: str, given: Any, count: int) -> tuple[int, ...]:
-    values = (1,) * count if given is None else tuple(given)
-    if len(values) != count or builtins.any(v < 1 for v in values):
+    values = (1,) * count if given is None else given
+    if isinstance(given, int) or len(values) != count or builtins.any(v < 1 for v in values):
         raise BadArgument(
             f"convolution: {name} must be {count} positive ints, one per spatial axis, got {given}"
         )
-    return values
+    return tuple(values)
 
 
 def _check_groups(x: tuple[int, int], w: tuple[int, int], features: int, batches: int) -> None:
@@ -138,7 +138,10 @@ def _pads(
 ) -> list:
     if isinstance(padding, str):
         return padtype_to_pads(sizes, kernel, strides, padding)
-    pads = [(operator.index(low), operator.index(high)) for low, high in padding]
+    try:
+        pads = [(operator.index(low), operator.index(high)) for low, high in padding]
+    except TypeError:
+        pads = []
     if len(pads) != len(sizes):
         raise BadArgument(
             f"convolution: padding must be {len(sizes)} pairs, one per spatial axis, got {padding}"

@@ -208,6 +208,7 @@ def test_errors_say_array() -> None:
 
 KEY = fxad.random.key(0)
 TREE = {"x": X, "y": X}
+IMAGE = np.ones((1, 1, 3, 3), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +222,13 @@ TREE = {"x": X, "y": X}
         (lambda: fxad.hvp(jnp.sum, W, W), r"hvp\(f, \(x,\), \(v,\)\)"),
         (lambda: fxad.vmap(jnp.sum, ({"x": 0},))(TREE), r"vmap\(sum\): in_axes\[0\]: .*'x', 'y'"),
         (lambda: fxad.vmap(lambda x: (x, x), out_axes=(0, None))(X), r"is None for result\[1\]"),
+        (lambda: fxad.lax.conv(IMAGE, IMAGE, 1, "SAME"), "window_strides must be 2 positive ints"),
+        (lambda: fxad.lax.conv(IMAGE, IMAGE, (1, 1), (1, 1)), "padding must be 2 pairs, one per"),
+        (lambda: fxad.debug.print("{x} {}", X), "names x, which is not given: x=..."),
+        (lambda: fxad.debug.print("{} {}", X), "has more fields than there are values"),
+        (lambda: fxad.debug.print("x", X), "leaves out value 0; it needs {}"),
+        (lambda: fxad.debug.print("x", x=X), "leaves out value x; it needs {x}"),
+        (lambda: fxad.debug.print(X), r"must be a string, got an array f32\[3,4\]|got a ndarray"),
         (lambda: fxad.jit(lambda n: jnp.arange(n))(3), "arange: a bound needs concrete values"),
         (lambda: fxad.jit(lambda n: jnp.zeros(n))(3), "zeros: a shape needs concrete values"),
     ],

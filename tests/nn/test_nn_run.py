@@ -206,3 +206,14 @@ def test_averaged_weights_are_validated_and_sampled(tmp_path, text, capsys):
     train(options(tmp_path, text, steps=1, out=plain))
     assert cli.main(["sample", str(plain), "--averaged"]) == 2
     assert "was not trained with --average" in capsys.readouterr().err
+
+
+def test_a_run_that_is_done_says_that_nothing_is_trained(tmp_path, text):
+    train(options(tmp_path, text))
+    listener = At(-1, None)
+    result = train(resumed_options(tmp_path / "run"), listener)
+    assert result.run.step == result.run.options.steps
+    assert listener.warnings == [
+        f"the run has done {result.run.step} steps, which are all of --steps {result.run.step}: "
+        "nothing is trained"
+    ]

@@ -206,6 +206,9 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
     [
         (["train", "--stpes", "3"], "unknown argument '--stpes'; did you mean '--steps'"),
         (["sample", "d", "--resume", "d"], "unknown argument '--resume'; it is an option of train"),
+        (["train", "--lr", "3"], "unknown argument '--lr'; here it is --learning-rate"),
+        (["sample", "d", "--max-new-tokens", "3"], "'--max-new-tokens'; here it is --tokens"),
+        (["sample", "d", "--new-token", "3"], "'--new-token'; did you mean '--tokens'"),
         (["train", "--steps", "three"], "invalid int value: 'three'"),
         (["train", "--preset", "nanoo"], "unknown preset 'nanoo'; did you mean 'nano'"),
         (["train", "--data", "no/such.txt"], "there is no file no/such.txt"),
