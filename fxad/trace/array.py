@@ -16,7 +16,7 @@ from fxad.core.dtypes import key
 from fxad.core.errors import DonatedError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.core.views import html_of
-from fxad.trace.foreign import missing
+from fxad.trace.foreign import INSTEAD, Elsewhere
 
 if TYPE_CHECKING:
     from fxad.trace.array_methods import ArrayMethods
@@ -49,8 +49,8 @@ class Array(ArrayMethods):
     type: ArrayType
     weak: bool
 
-    def __getattr__(self, name: str) -> Any:
-        raise missing(name)
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in INSTEAD]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,6 +105,10 @@ class Array(ArrayMethods):
         if not self.type.shape:
             raise TypeError("len() of a 0-d array")
         return self.type.shape[0]
+
+
+for _name in INSTEAD:
+    setattr(Array, _name, Elsewhere(_name))
 
 
 class Concrete(Array):

@@ -1,4 +1,4 @@
-"""What methods of PyTorch's arrays are called here, for the message of a missing attribute."""
+"""What methods of PyTorch's arrays are called here, for the message that they are missing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,13 @@ INSTEAD = {
 """PyTorch's names, and what to write."""
 
 
-def missing(name: str) -> AttributeError:
-    """The error for an attribute that arrays do not have."""
-    hint = f"; write {INSTEAD[name]}" if name in INSTEAD else ""
-    return AttributeError(f"'Array' object has no attribute {name!r}{hint}")
+class Elsewhere:
+    """A method of PyTorch's, which arrays do not have: asking for it says what to write."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> None:
+        raise AttributeError(
+            f"'Array' object has no attribute {self.name!r}; write {INSTEAD[self.name]}"
+        )
