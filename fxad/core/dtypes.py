@@ -355,9 +355,10 @@ def _warn_narrowing(dtype: np.dtype) -> None:
         return
     _warned.set()
     warnings.warn(
-        f"a {dtype} input becomes {_NARROW[dtype]}, since 64-bit is off by default. To keep it, "
-        f"give an explicit dtype or work under fxad.enable_x64(); to silence this, convert the "
-        f"input to {_NARROW[dtype]} first. (Said once per process.)",
+        f"{'an' if dtype.kind == 'i' else 'a'} {dtype} input becomes {_NARROW[dtype]}, since "
+        "64-bit is off by default. To keep it, give an explicit dtype or work under "
+        f"fxad.enable_x64(); to silence this, convert the input to {_NARROW[dtype]} first. (Said "
+        "once per process.)",
         NarrowingWarning,
         stacklevel=_user_stacklevel(),
     )

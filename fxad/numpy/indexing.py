@@ -391,7 +391,9 @@ def _listed(item: Any) -> Any:
             "Using a non-tuple sequence for multidimensional indexing is not allowed; use "
             f"`arr[tuple(seq)]` instead of `arr[seq]`, or arr[array(seq)]; seq is {item!r}"
         )
-    return found if found.size else found.astype(np.int32)
+    # Python's integers choose no width: int32 is enough unless one of them says otherwise.
+    narrow = found.dtype == np.int64 and (not found.size or np.abs(found).max() < 2**31)
+    return found.astype(np.int32) if narrow or not found.size else found
 
 
 def window_axes(plan: Plan, axes: tuple[int, ...], ndim: int) -> list[int]:

@@ -191,7 +191,9 @@ def test_numbers_of_numpy_are_narrowed_without_a_word() -> None:
             assert (jnp.ones(3) * value).dtype.itemsize <= 8
             assert fxad.jit(lambda x: x)(value).dtype.itemsize <= 8
         assert (jnp.ones(3) * np.float64(2)).dtype == np.float32
-        with pytest.raises(fxad.errors.NarrowingWarning):
+        assert jnp.arange(3)[[2, 0]].tolist() == [2, 0]
+        assert jnp.arange(3).at[[2, 0]].set(7).tolist() == [7, 1, 7]
+        with pytest.raises(fxad.errors.NarrowingWarning, match="a float64 input"):
             jnp.ones(3) * np.ones(3)
 
 
