@@ -133,13 +133,24 @@ def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[
     ids = _row_ids(values, config, path)
     whole = _Whole(config, values.get("modules_to_save") or [], path)
     adapters, rows, saved = _read(directory / WEIGHTS, config, lora, ids, whole)
-    table = params["embed"]["token"]
-    if whole.tied and not _equal(saved.pop(TIED_HEAD, table), saved.get("embed.token", table)):
+    if whole.tied and not _is_one_table(saved, whole, params["embed"]["token"]):
         raise CheckpointError(
             f"{directory / WEIGHTS}: {PREFIX}{TIED_HEAD} is not the table that embeds tokens, "
             "which this model's head is (PEFT keeps them one with ensure_weight_tying=True)"
         )
     return with_rows(with_adapters(_replaced(params, saved), adapters), rows), lora
+
+
+def _is_one_table(saved: dict[str, Any], whole: _Whole, table: Any) -> bool:
+    """Whether the table that embeds tokens is the head's in a file, too, which it takes the place
+    of in `saved`. A module of `modules_to_save` is a copy, apart from what it was tied to."""
+    head = saved.pop(TIED_HEAD, None)
+    if not whole.needed:  # either name means both
+        if head is None or "embed.token" in saved:
+            return head is None or _equal(head, saved["embed.token"])
+        saved["embed.token"] = head
+        return True
+    return _equal(table if head is None else head, saved.get("embed.token", table))
 
 
 def _equal(x: Any, y: Any) -> bool:

@@ -78,7 +78,7 @@ def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argpa
 
 
 # What other programs call an option of ours.
-ELSEWHERE = {
+OTHER_NAMES = {
     "--batch-size": "--batch",
     "--lr": "--learning-rate",
     "--max-length": "--tokens",
@@ -93,8 +93,8 @@ def _hint(parser: argparse.ArgumentParser, flag: str, given: Sequence[str]) -> s
     by_command = _flags(parser)
     command = next((word for word in given if word in by_command), parser.prog)
     own = by_command[parser.prog] | by_command[command]
-    if ELSEWHERE.get(flag) in own:
-        return f"; here it is {ELSEWHERE[flag]}"
+    if OTHER_NAMES.get(flag) in own:
+        return f"; here it is {OTHER_NAMES[flag]}"
     owners = [command for command, flags in by_command.items() if flag in flags]
     if owners:
         return f"; it is an option of {', '.join(owners)}"

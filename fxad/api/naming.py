@@ -82,9 +82,8 @@ def label_program(
 def label_arguments(inputs: Sequence[Any], function: Callable[..., Any], args: Any) -> None:
     """Name values by their places in the tuple of a function's arguments."""
     roots = parameters(function)
-    places = [path for path, _ in pytree.leaves_with_path(args)]
-    found = [labels.label(roots[p[0].idx], p[1:]) if p[0].idx < len(roots) else "" for p in places]
-    labels.labelled(inputs, found)
+    places = [path for path, _ in pytree.leaves_with_path((args, {}))]
+    labels.labelled(inputs, [_argument(path, roots) for path in places])
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:

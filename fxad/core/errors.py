@@ -86,7 +86,7 @@ class ConcretizationError(TraceError):
 
     _about = ("", "")
 
-    def elsewhere(self, action: str) -> ConcretizationError:
+    def of_a_shape(self, action: str) -> ConcretizationError:
         """The error of a function that needs the value for a shape or bound of its own."""
         seen, where = self._about
         return type(self)(

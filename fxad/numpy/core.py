@@ -15,7 +15,14 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.aligned import copied
-from fxad.core.errors import AxisError, BadArgument, ConcretizationError, ShapeError, TypeMismatch
+from fxad.core.errors import (
+    AxisError,
+    BadArgument,
+    ConcretizationError,
+    FxadError,
+    ShapeError,
+    TypeMismatch,
+)
 from fxad.core.promotion import check_int_fits, entry_of, is_python_scalar, promote
 from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType
@@ -380,8 +387,10 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
     try:
         sizes = tuple([s.__index__() for s in items])
     except ConcretizationError as error:
-        raise error.elsewhere(f"{name}: a shape") from None
-    except (AttributeError, TypeError):
+        raise error.of_a_shape(f"{name}: a shape") from None
+    except (AttributeError, TypeError) as error:
+        if isinstance(error, FxadError):  # such as of a value that has outlived its trace
+            raise
         seen = next((s.type for s in items if isinstance(s, Array)), None)
         key = "; a random key comes first, the shape after it" if seen == _KEY_WORDS else ""
         raise TypeMismatch(
@@ -394,6 +403,15 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
     if 0 in sizes and math.prod(filter(None, sizes)) >= 2**48:  # NumPy's limit, and strides'
         raise ShapeError(f"{name}: the lengths of shape {sizes} are too large, though one is 0")
     return sizes
+
+
+def index_value(x: Any, name: str) -> Array:
+    """An index as an Array. Positions that int32 cannot hold stay 64 bits wide: narrowed, they
+    would be others, in range."""
+    wide = isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.dtype.itemsize == 8 and x.size
+    if wide and (x.min() < -(2**31) or x.max() >= 2**31):
+        return Concrete(np.minimum(x, 2**63 - 1).astype(np.int64))
+    return value_of(x, name)
 
 
 def value_of(x: Any, name: str = "argument") -> Array:

@@ -191,7 +191,7 @@ def arange(
             for b in (start, stop, step)
         ]
     except ConcretizationError as error:
-        raise error.elsewhere("arange: a bound") from None
+        raise error.of_a_shape("arange: a bound") from None
     if not all(is_python_scalar(b) for b in bounds):
         raise TypeMismatch(f"arange: bounds must be numbers, got {bounds}")
     start, stop, step = bounds

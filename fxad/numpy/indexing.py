@@ -29,6 +29,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     asarray,
+    index_value,
     known_values,
     result_shape,
     spread_to,
@@ -237,7 +238,7 @@ def index_array(item: Any, size: int, wrap: bool = True) -> Any:
     """An index as an array of integers; with `wrap`, those below zero count from the end."""
     if isinstance(item, str):
         raise TypeMismatch(f"arrays do not support string indexing; got {item!r}")
-    value = value_of(item, "index")
+    value = index_value(item, "index")
     if is_python_scalar(item) or not dt.is_integer(value.dtype):
         seen = repr(item) if is_python_scalar(item) else str(value.type)
         raise TypeMismatch(
@@ -392,8 +393,9 @@ def _listed(item: Any) -> Any:
             f"`arr[tuple(seq)]` instead of `arr[seq]`, or arr[array(seq)]; seq is {item!r}"
         )
     # Python's integers choose no width: int32 is enough unless one of them says otherwise.
-    narrow = found.dtype == np.int64 and (not found.size or np.abs(found).max() < 2**31)
-    return found.astype(np.int32) if narrow or not found.size else found
+    whole = found.size and found.dtype == np.int64
+    fits = whole and found.min() >= -(2**31) and found.max() < 2**31
+    return found.astype(np.int32) if fits or not found.size else found
 
 
 def window_axes(plan: Plan, axes: tuple[int, ...], ndim: int) -> list[int]:

@@ -20,6 +20,7 @@ from fxad.numpy.core import (
     axis_index,
     cast,
     full_of,
+    index_value,
     known_values,
     no_out,
     promoted,
@@ -69,7 +70,7 @@ def take(
     if axis is None:
         value, axis = value if value.ndim == 1 else reshape(value, (-1,)), 0
     at = axis_index(axis, value.ndim, "take")
-    index = value_of(indices, "take")
+    index = index_value(indices, "take")
     if mode == "wrap":
         size = value.shape[at]
         index = (reaching(index, size) if dt.is_integer(index.dtype) else index) % size

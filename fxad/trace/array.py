@@ -16,7 +16,7 @@ from fxad.core.dtypes import key
 from fxad.core.errors import DonatedError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.core.views import html_of
-from fxad.trace.foreign import INSTEAD, Elsewhere
+from fxad.trace.torch_methods import INSTEAD, TorchMethod
 
 if TYPE_CHECKING:
     from fxad.trace.array_methods import ArrayMethods
@@ -108,7 +108,7 @@ class Array(ArrayMethods):
 
 
 for _name in INSTEAD:
-    setattr(Array, _name, Elsewhere(_name))
+    setattr(Array, _name, TorchMethod(_name))
 
 
 class Concrete(Array):

@@ -12,7 +12,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.core.errors import BadArgument, TypeMismatch
-from fxad.trace.foreign import INSTEAD
+from fxad.trace.torch_methods import INSTEAD
 
 X = jnp.ones((2, 3))
 

@@ -179,3 +179,12 @@ def test_updates_at_a_traced_mask(method):
         slopes = fxad.jit(fxad.grad(lambda v, k, u=value: getattr(v.at[k], method)(u).sum()))
         eager = fxad.grad(lambda v, k=mask, u=value: getattr(v.at[k], method)(u).sum())
         np.testing.assert_array_equal(slopes(x, mask), eager(x))
+
+
+@pytest.mark.parametrize("place", [2**40, -(2**40), 2**31, -(2**63)])
+def test_positions_beyond_int32_are_as_out_of_range_as_others(place):
+    """Narrowed, 2^40 would be 0."""
+    x, near = jnp.arange(3), np.array([100 if place > 0 else -100])
+    for read in (lambda i: x[i], lambda i: x.at[i].set(7), lambda i: jnp.take(x, i, mode="clip")):
+        np.testing.assert_array_equal(read(np.array([place])), read(near))
+    np.testing.assert_array_equal(x[[place]], x[near])

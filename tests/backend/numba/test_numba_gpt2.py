@@ -1,4 +1,4 @@
-"""One training step of a toy GPT-2 (one layer, width 8) from the same Kernels on other targets.
+"""One training step of a toy GPT-2 (one layer, width 16) from the same Kernels on other targets.
 
 The CUDA simulator has to be chosen before numba is imported, so each target runs in a process of
 its own.
@@ -21,14 +21,14 @@ import fxad
 from fxad_nn import models, optim, spec
 from fxad_nn.step import train_step
 
-config = models.preset("tiny", layers=1, heads=1, width=8, hidden=16, vocab=11, context=2)
+config = models.preset("tiny", layers=1, heads=2, width=8, hidden=16, vocab=11, context=2)
 tree = models.family(config).spec(config)
 params = spec.init_params(tree, fxad.random.key(0))
 # A large epsilon: the bias of keys has no gradient but noise, which Adam would make full steps of.
 optimiser = optim.adamw(1e-2, epsilon=1e-5)
 state = optimiser.init(params)
 step = train_step(config, optimiser, clip=1.0)
-tokens = np.random.default_rng(0).integers(0, 11, (1, 3)).astype(np.int32)
+tokens = np.random.default_rng(0).integers(0, 11, (2, 3)).astype(np.int32)
 x, y = tokens[:, :-1].copy(), tokens[:, 1:].copy()
 other = step.on({target!r})(params, state, x, y)
 native = step(params, state, x, y)

@@ -38,7 +38,7 @@ INSTEAD = {
 """PyTorch's names, and what to write."""
 
 
-class Elsewhere:
+class TorchMethod:
     """A method of PyTorch's, which arrays do not have: asking for it says what to write."""
 
     def __init__(self, name: str) -> None:
