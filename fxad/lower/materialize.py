@@ -76,6 +76,7 @@ def materialize(graph: Graph, fusion: bool) -> Materialization:
             or _large_accumulation(graph, definition)
             or _shared_accumulation(graph, definition, chosen, bases)
             or _rounded_at_barrier(graph, definition)
+            or _rounded_product(graph, definition, bases)
             or cost.size > heuristics.INLINED_OPERATIONS
             or (not cheap and more * cost.total > heuristics.STORE_AND_LOAD_COST)
         ):
@@ -193,6 +194,16 @@ def _large_accumulation(graph: Graph, definition: Def) -> bool:
         if source and isinstance(source.record, Contract) and graph.uses[atom] == 1:
             return True
     return False
+
+
+def _rounded_product(graph: Graph, definition: Def, bases: set[Var]) -> bool:
+    """A product that is read once, to be rounded to fewer bytes: the product rounds it itself,
+    so that it is written and read in those."""
+    if definition.eqn.op.name != "convert":
+        return False
+    (operand,) = definition.operands
+    fewer = definition.outputs[0].type.nbytes < operand.type.nbytes
+    return fewer and _is_product(graph, operand) and graph.uses[operand] == 1 and operand not in bases
 
 
 def _rounded_at_barrier(graph: Graph, definition: Def) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from fxad.core import dtypes as dt
 from fxad.core.config import spend_fuel
 from fxad.ir.program import Atom, Eqn, Lit, Program, Var
@@ -133,8 +135,20 @@ def _broadcast(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Atom
     return eqn.copy(inputs=inner.inputs, params=params)
 
 
-def _convert(eqn: Eqn, inputs: tuple[Atom, ...], _: Definitions) -> Atom | None:
+def _convert(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Atom | None:
+    """A conversion to the dtype a value has, or had before it was widened."""
+    inner = defined.get(inputs[0])
+    if inner is not None and inner.op is eqn.op:
+        source = inner.inputs[0]
+        if _widens(source.type.dtype, inputs[0].type.dtype):
+            return _same(source, eqn)
     return _same(inputs[0], eqn)
+
+
+def _widens(narrow: np.dtype, wide: np.dtype) -> bool:
+    """Whether a float has every number of a narrower one."""
+    both_floats = dt.is_float(narrow) and dt.is_float(wide)
+    return both_floats and narrow.itemsize < wide.itemsize and wide.itemsize >= 4
 
 
 def _literal_operands(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Eqn | None:
