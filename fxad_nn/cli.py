@@ -4,6 +4,7 @@ python -m fxad_nn prepare books.jsonl --out data --vocabulary gpt2
 python -m fxad_nn train --preset nano --data input.txt
 python -m fxad_nn finetune --model Llama-3.2-1B --data chat.jsonl --lora 16
 python -m fxad_nn sample runs/nano-1 --prompt "To be"
+python -m fxad_nn sample runs/Llama-3.2-1B-1 --chat
 python -m fxad_nn plot runs/nano-1
 """
 
@@ -17,6 +18,7 @@ import shlex
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fxad.errors import FxadError
-from fxad_nn import models, store
+from fxad_nn import chat_template, models, store
+from fxad_nn.chat import Chat, spelled
 from fxad_nn.errors import ConfigError, UserError, did_you_mean
 from fxad_nn.finetune import MERGED, Tuned, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
@@ -61,6 +64,8 @@ class SampleOptions:
     top_p: float | None = option(None, "sample from the likeliest tokens of this probability")
     dtype: str | None = option(None, "of the parameters (default: as saved)", DTYPES)
     averaged: bool = option(False, "the averaged weights of a run trained with --average")
+    chat: bool = option(False, "answer as a chat model: --prompt, or each line that is typed")
+    system: str | None = option(None, "with --chat: what the model is told first")
 
 
 SMALLER = "try smaller sizes: --batch, --context and --eval-batch to train, --window to sample"
@@ -337,9 +342,17 @@ def _sample(given: dict[str, Any], output: Output) -> None:
     if options.dtype not in (None, *DTYPES):
         hint = did_you_mean(options.dtype, DTYPES)
         raise ConfigError(f"--dtype must be one of {', '.join(DTYPES)}, got {options.dtype}{hint}")
+    if options.system is not None and not options.chat:
+        raise ConfigError("--system is for a conversation: give --chat too")
     if (directory / "config.json").is_file():
-        model = load(directory)
-        _write(model.params, model.config, from_directory(directory), options, output)
+        template = chat_template.from_directory(directory) if options.chat else None
+        model, tokenizer = load(directory), from_directory(directory)
+        if template is not None:
+            _talk(model.params, model.config, tokenizer, template, options, output)
+        else:
+            _write(model.params, model.config, tokenizer, options, output)
+    elif options.chat:
+        raise ConfigError(f"--chat needs the directory of a chat model, and {directory} is none")
     else:
         found = store.load(
             directory, optimizer=saved_optimizer(directory) if options.averaged else None
@@ -351,28 +364,60 @@ def _sample(given: dict[str, Any], output: Output) -> None:
 def _write(
     params: Any, config: models.Config, tokenizer: Tokenizer, o: SampleOptions, output: Output
 ) -> None:
-    """Print the prompt and its continuation as it is drawn, for as long as somebody reads."""
-    tokens, vocab = _prompt(tokenizer, o.prompt), tokenizer.size
-    if o.dtype not in (None, config.dtype):
-        params, config = cast(params, config, o.dtype)
-    limits = (o.temperature, o.top_k, o.seed, vocab, o.window, o.top_p)
-    drawn = generate(params, config, tokens, o.tokens, *limits)
-    console, shown = console_on(output), tokenizer.decode(tokens)
+    """Print the prompt and its continuation."""
+    tokens = _prompt(tokenizer, o.prompt)
+    params, config = _in_dtype(params, config, o)
+    drawn = generate(params, config, tokens, o.tokens, vocab=tokenizer.size, **_limits(o))
     if o.prompt is not None:
-        _show(console, shown)
-    for token in drawn:
-        tokens.append(token)
-        text = tokenizer.decode(tokens)
-        if not text.endswith("\ufffd"):  # a character may be split over several tokens
-            shown += _show(console, text[len(shown) :])
+        console_on(output).out(tokenizer.decode(tokens), end="", highlight=False)
+    _show(spelled(tokenizer, tokens, drawn), output)
+
+
+def _talk(
+    params: Any,
+    config: models.Config,
+    tokenizer: Tokenizer,
+    template: chat_template.ChatTemplate,
+    o: SampleOptions,
+    output: Output,
+) -> None:
+    """Answer the prompt, or one question a line until there are no more."""
+    params, config = _in_dtype(params, config, o)
+    chat = Chat(params, config, tokenizer, template, o.system, o.tokens, **_limits(o))
+    for question in [o.prompt] if o.prompt is not None else _questions():
+        _show(chat.ask(question), output)
+        if output.error is not None:
+            return
+
+
+def _questions() -> Iterator[str]:
+    """Lines of the standard input that are not empty, asked for where somebody types them."""
+    mark = "> " if sys.stdin.isatty() else ""
+    while True:
+        try:
+            line = input(mark)
+        except EOFError:
+            return
+        if line.strip():
+            yield line
+
+
+def _in_dtype(params: Any, config: models.Config, o: SampleOptions) -> tuple[Any, models.Config]:
+    return (params, config) if o.dtype in (None, config.dtype) else cast(params, config, o.dtype)
+
+
+def _limits(o: SampleOptions) -> dict[str, Any]:
+    return {name: getattr(o, name) for name in ("temperature", "top_k", "seed", "window", "top_p")}
+
+
+def _show(parts: Iterable[str], output: Output) -> None:
+    """Print parts of a text as they come, for as long as somebody reads, and a line break."""
+    console = console_on(output)
+    for part in parts:
+        console.out(part, end="", highlight=False)
         if output.error is not None:
             return
     console.out("")
-
-
-def _show(console: Console, text: str) -> str:
-    console.out(text, end="", highlight=False)
-    return text
 
 
 def _prompt(tokenizer: Tokenizer, prompt: str | None) -> list[int]:

@@ -1,5 +1,6 @@
 """Fine-tuning from files to files: what is learned, kept, resumed and saved, and bad input."""
 
+import io
 import json
 import os
 import shutil
@@ -17,17 +18,20 @@ from tiny_chat_model import chat, write_chats, write_model
 
 import fxad_nn
 import fxad_nn.train
-from fxad_nn import store
+from fxad_nn import chat_template, store
 from fxad_nn.adapters import load_adapters
+from fxad_nn.chat import Chat
 from fxad_nn.cli import main
 from fxad_nn.epochs import Epochs
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import finetune_recipe
+from fxad_nn.generate import generate
 from fxad_nn.lora import merge_lora
 from fxad_nn.loss_scale import loss_scale
 from fxad_nn.run import best_loss
 from fxad_nn.spec import named_leaves
+from fxad_nn.tokenizer import from_directory
 from fxad_nn.tuning import Tuning
 
 pytest.importorskip("jinja2")
@@ -335,6 +339,41 @@ def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
     assert (tmp_path / "run" / "losses.csv").is_file()
     assert main(["sample", str(tmp_path / "run"), "--prompt", "It is", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("It is")
+
+
+def test_a_model_answers_in_a_conversation(base, tmp_path, capsys, monkeypatch):
+    model, tokenizer = fxad_nn.load(base), from_directory(base)
+    template = chat_template.from_directory(base)
+    limits = {"tokens": 6, "temperature": 0.0}
+    talk = Chat(model.params, model.config, tokenizer, template, system="Be brief.", **limits)
+    answers = ["".join(talk.ask(question)) for question in ("What comes after 1?", "And then?")]
+    said = [(m["role"], m["content"]) for m in talk.messages]
+    assert said[0] == ("system", "Be brief.") and [role for role, _ in said[1:]] == [
+        *("user", "assistant", "user", "assistant")
+    ]
+    assert [content for role, content in said if role == "assistant"] == answers
+    text = template.render(talk.messages[:-1], add_generation_prompt=True)
+    prompt = [int(i) for i in tokenizer.encode(text)]
+    drawn = generate(model.params, model.config, prompt, 6, temperature=0.0, vocab=tokenizer.size)
+    assert tokenizer.decode([*prompt, *drawn])[len(tokenizer.decode(prompt)) :] == answers[1]
+
+    flags = ["sample", str(base), "--chat", "--system", "Be brief.", "--tokens", "6"]
+    flags += ["--temperature", "0"]
+    assert main([*flags, "--prompt", "What comes after 1?"]) == 0
+    assert capsys.readouterr().out == answers[0] + "\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What comes after 1?\n\nAnd then?\n"))
+    assert main(flags) == 0
+    assert capsys.readouterr().out == "".join(f"{answer}\n" for answer in answers)
+
+
+def test_only_chat_models_talk(base, tmp_path, capsys):
+    assert main(["sample", str(base), "--system", "Be brief."]) == 2
+    assert "give --chat too" in capsys.readouterr().err
+    plain = write_model(tmp_path / "plain", template=None)
+    assert main(["sample", str(plain), "--chat"]) == 2
+    assert "has no chat template" in capsys.readouterr().err
+    assert main(["sample", str(tmp_path), "--chat"]) == 2
+    assert "--chat needs the directory of a chat model" in capsys.readouterr().err
 
 
 # Bad input

@@ -1,0 +1,71 @@
+"""Talking to a model: a conversation by its chat template, answers as they are drawn.
+
+chat = Chat(model.params, model.config, tokenizer, template, tokens=300)
+for piece in chat.ask("What comes after 6?"):
+    print(piece, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fxad_nn import models
+from fxad_nn.chat_template import ChatTemplate
+from fxad_nn.generate import generate
+from fxad_nn.tokenizer import Tokenizer
+
+
+def spelled(tokenizer: Tokenizer, prompt: Sequence[int], drawn: Iterable[int]) -> Iterator[str]:
+    """The text of tokens that follow a prompt, in parts as they come: a character may be split over
+    several tokens."""
+    tokens = [int(token) for token in prompt]
+    shown = len(tokenizer.decode(tokens))
+    for token in drawn:
+        tokens.append(token)
+        text = tokenizer.decode(tokens)
+        if not text.endswith("\ufffd"):
+            yield text[shown:]
+            shown = len(text)
+
+
+class Chat:
+    """A conversation with a model. `messages` holds what was said, objects with a role and a
+    content; `limits` are those of `generate`: temperature, top_k, top_p, seed, window."""
+
+    def __init__(
+        self,
+        params: Any,
+        config: models.Config,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        system: str | None = None,
+        tokens: int = 300,
+        **limits: Any,
+    ) -> None:
+        self._params, self._config, self._tokenizer = params, config, tokenizer
+        self._template, self._tokens, self._limits = template, tokens, limits
+        self.messages: list[dict[str, str]] = []
+        if system is not None:
+            self.messages.append({"role": "system", "content": system})
+
+    def ask(self, question: str) -> Iterator[str]:
+        """The answer in parts, at most `tokens` tokens of it. It is in `messages` once all parts
+        have been read.
+
+        Raises TemplateError for what the template does not take, and DataError where its text has
+        ids that the model lacks.
+        """
+        asked = [*self.messages, {"role": "user", "content": question}]
+        text = self._template.render(asked, add_generation_prompt=True)
+        prompt = [int(token) for token in self._tokenizer.encode(text)]
+        limits = {"vocab": self._tokenizer.size, **self._limits}
+        drawn = generate(self._params, self._config, prompt, self._tokens, **limits)
+        return self._said(asked, spelled(self._tokenizer, prompt, drawn))
+
+    def _said(self, asked: list[dict[str, str]], parts: Iterator[str]) -> Iterator[str]:
+        answer = ""
+        for part in parts:
+            answer += part
+            yield part
+        self.messages = [*asked, {"role": "assistant", "content": answer}]
