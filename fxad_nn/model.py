@@ -10,7 +10,7 @@ so that it can be an argument of compiled and differentiated functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,15 @@ from fxad_nn.vocabulary import require_ids
 @partial(fxad.tree.register_dataclass, data_fields=["params"], meta_fields=["config"])
 @dataclass(frozen=True)
 class Model:
-    """Parameters, a tree of arrays, and the configuration they belong to."""
+    """Parameters, a tree of arrays, and the configuration they belong to.
+
+    >>> import fxad_nn
+    >>> from fxad_nn import models, spec
+    >>> config = models.preset("llama-tiny", vocab=10)
+    >>> params = spec.init_params(models.family(config).spec(config), fxad.random.key(0))
+    >>> fxad_nn.Model(params, config)([[1, 2, 3]]).shape
+    (1, 3, 10)
+    """
 
     params: Any
     config: models.Config
@@ -64,7 +72,17 @@ class Model:
         count = sum(int(leaf.size) for leaf in leaves)
         kept = {str(leaf.format if is_quantized(leaf) else leaf.dtype) for leaf in leaves}
         dtypes = "/".join(sorted(kept))
-        return f"Model({count:,} parameters, {dtypes}; {self.config})"
+        return f"Model({count:,} parameters, {dtypes}; {_brief(self.config)})"
+
+
+def _brief(config: models.Config) -> str:
+    """The configuration's fields that are not as they are by default."""
+    changed = [
+        f"{field.name}={getattr(config, field.name)!r}"
+        for field in fields(config)
+        if getattr(config, field.name) != field.default
+    ]
+    return f"Config({', '.join(changed)})"
 
 
 @fxad.jit
@@ -94,6 +112,12 @@ def load(
 
     Raises CheckpointError naming the file, and the field or
     tensor, that is missing, damaged or not supported.
+
+    >>> import fxad_nn
+    >>> fxad_nn.load("no-such-model")
+    Traceback (most recent call last):
+        ...
+    fxad_nn.errors.CheckpointError: ...no-such-model...
     """
     config, params = hf.read_model(Path(directory), dtype, mapped, quantize)
     return Model(params, config)
@@ -109,5 +133,15 @@ def save(
     tokenizer's, stay. Raises ConfigError for a size that is none, CheckpointError where the model
     has no published form, holds parameters of no place in it, such as adapters, or where the disk
     fails.
+
+    >>> import fxad_nn, tempfile
+    >>> from fxad_nn import models, spec
+    >>> config = models.preset("llama-tiny", vocab=10)
+    >>> params = spec.init_params(models.family(config).spec(config), fxad.random.key(0))
+    >>> directory = tempfile.mkdtemp()
+    >>> fxad_nn.save(fxad_nn.Model(params, config), directory)
+    >>> again = fxad_nn.load(directory)
+    >>> bool((again([[1, 2]]) == fxad_nn.Model(params, config)([[1, 2]])).all())
+    True
     """
     hf.write_model(Path(directory), model.config, model.params, max_shard_size)

@@ -84,6 +84,12 @@ def write_tree(
     Tensors of longer elements come first, each kind by name, so that all are aligned. metadata:
     what the header says of the file as a whole. A file that is there is an error, a
     FileExistsError; with `overwrite` the new one takes its place when it is whole.
+
+    >>> import fxad_nn, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
+    >>> _ = fxad_nn.write_tree(path, {"w": np.ones(2, np.float32), "step": 3})
+    >>> fxad_nn.read_tree(path, {"w": np.zeros(2, np.float32), "step": 0})["w"].tolist()
+    [1.0, 1.0]
     """
     if overwrite:
         with replacing(Path(path)) as temporary:
@@ -232,7 +238,18 @@ def _dtype(name: str) -> np.dtype:
 
 def read_tree(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], spec: Any) -> Any:
     """The arrays of a tree like `spec` from one file or several, every name, shape and dtype
-    checked. Where `spec` holds a Python number there is an array of its default dtype."""
+    checked. Where `spec` holds a Python number there is an array of its default dtype.
+
+    Raises CheckpointError for a name that is missing, too many or of another shape or dtype.
+
+    >>> import fxad_nn, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "state.safetensors")
+    >>> _ = fxad_nn.write_tree(path, {"w": np.ones(2, np.float32)})
+    >>> fxad_nn.read_tree(path, {"w": np.zeros(3, np.float32)})
+    Traceback (most recent call last):
+        ...
+    fxad_nn.errors.CheckpointError: ...state.safetensors: w...
+    """
     files = [paths] if isinstance(paths, str | os.PathLike) else paths
     wanted = {name: _typed(leaf) for name, leaf in named_leaves(spec)}
     where = ", ".join(map(str, files))

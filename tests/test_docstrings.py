@@ -30,6 +30,7 @@ MODULES = (
     "fxad.scipy.special",
     "fxad.scipy.stats",
     "fxad.tree",
+    "fxad_nn",
 )
 FINDER = doctest.DocTestFinder(recurse=False)
 
