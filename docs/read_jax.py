@@ -1,12 +1,15 @@
-"""Write down the public names of the installed JAX, which `fxad.as_jax` follows.
+"""Write down the public names and settings of the installed JAX, which `fxad.as_jax` follows.
 
-python docs/read_jax.py      # rewrites fxad/as_jax/public_names.txt; then docs/generate.py
+python docs/read_jax.py      # rewrites fxad/as_jax/public_names.txt and settings.json;
+                             # then docs/generate.py
 """
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
+import json
 import pkgutil
 import types
 import warnings
@@ -16,13 +19,13 @@ from typing import Any
 
 import jax
 
-TARGET = Path(__file__).parent.parent / "fxad" / "as_jax" / "public_names.txt"
+HERE = Path(__file__).parent.parent / "fxad" / "as_jax"
 # Modules that other compilers and devices need, tools, and private parts.
 LEFT_OUT = tuple(
     f"jax.{name}"
     for name in (
         "_src cloud_tpu_init collect_profile experimental.array_serialization "
-        "experimental.colocated experimental.compilation_cache experimental.fused "
+        "experimental.colocated experimental.fused "
         "experimental.hijax experimental.jax2tf experimental.mosaic experimental.multihost "
         "experimental.pallas experimental.roofline experimental.scheduling_groups "
         "experimental.source_mapper experimental.topologies experimental.transfer "
@@ -73,6 +76,14 @@ def placed(module: Any, name: str) -> str:
     return f"{name}({found})" if found else name
 
 
+def settings() -> dict[str, Any]:
+    """The settings of `jax.config` and their defaults."""
+    return {
+        name: value.value if isinstance(value, enum.Enum) else value
+        for name, value in sorted(jax.config.values.items())
+    }
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     lines = [f"# JAX {jax.__version__}: made by docs/read_jax.py"]
@@ -80,4 +91,6 @@ if __name__ == "__main__":
         f"{module.__name__}: {' '.join(placed(module, n) for n in public(module))}"
         for module in modules()
     )
-    TARGET.write_text("\n".join(line for line in lines if not line.endswith(": ")) + "\n")
+    names = "\n".join(line for line in lines if not line.endswith(": ")) + "\n"
+    (HERE / "public_names.txt").write_text(names)
+    (HERE / "settings.json").write_text(json.dumps(settings(), indent=1) + "\n")

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api import breakpoints
 from fxad.api.compiled import watching
 from fxad.api.copies import explain_copies
 from fxad.api.flat import kind_of, name_of
@@ -30,6 +31,7 @@ from fxad.api.residuals import print_saved_residuals
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, NumericsError, TypeMismatch, at
+from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
 from fxad.ops.programs.host import call_host
@@ -122,23 +124,38 @@ def callback(callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None
     _call(callback, name_of(callback), None, _EFFECT, args, kwargs)
 
 
-def breakpoint(*args: Any, **kwargs: Any) -> None:
+def breakpoint(
+    *args: Any,
+    backend: str | None = None,
+    filter_frames: bool = True,
+    num_frames: int | None = None,
+    ordered: bool = False,
+    token: Any = None,
+    **kwargs: Any,
+) -> None:
     """Stop in Python's debugger when the values exist, also inside compiled code.
 
-    In the debugger `args` is the tuple of the values (NumPy arrays), `values` the dict of those
-    given by name; `c` goes on. What is called is `sys.breakpointhook`, so PYTHONBREAKPOINT chooses
-    the debugger (0: none). Called as often as `callback` calls its function.
+    The debugger shows the line of the call, and all names of the function around it with their
+    values, traced ones as arrays; `u` leads to the functions around that were traced with it (the
+    innermost `num_frames`), `c` goes on. Values given by position and by name are `args` and
+    `values` there. What is called is `sys.breakpointhook`, so PYTHONBREAKPOINT chooses the
+    debugger (0: none). Called as often as `callback` calls its function. The other arguments are
+    accepted for code ported from JAX.
 
     >>> from unittest.mock import patch
     >>> with patch("sys.breakpointhook", lambda: print("stopped")):
     ...     fxad.debug.breakpoint(jnp.ones(2), step=3)
     stopped
     """
+    places = breakpoints.places_of(sys._getframe(1))[:num_frames]
+    traced, with_arrays = breakpoints.traced_values(places)
 
-    def stop(*args: Any, **values: Any) -> None:
-        sys.breakpointhook()  # args and values hold what the program handed over
+    def stop(args: tuple, values: dict[str, Any], *arrays: Any) -> None:
+        inner, *outer = with_arrays(*map(to_value, arrays))
+        given = {"args": args, "values": values} if args or values else {}
+        breakpoints.stop_in([inner.having(given), *outer])
 
-    _call(stop, "breakpoint", None, _EFFECT, args, kwargs)
+    _call(stop, "breakpoint", None, _EFFECT, (args, kwargs, *traced), {})
 
 
 def pure_callback(
@@ -160,7 +177,10 @@ def pure_callback(
     >>> fxad.jit(lambda x: fxad.pure_callback(np.sort, x, x))(jnp.array([3.0, 1.0, 2.0]))
     Array([1., 2., 3.], dtype=float32)
     """
-    return _call(callback, name_of(callback), result_shape_dtypes, (), args, kwargs)
+    unmapped = None
+    if vmap_method is None and not semantics.callbacks_take_lanes:
+        unmapped = "say how with pure_callback(..., vmap_method='sequential')"
+    return _call(callback, name_of(callback), result_shape_dtypes, (), args, kwargs, unmapped)
 
 
 def io_callback(
@@ -182,7 +202,10 @@ def io_callback(
     >>> notes
     [4.0]
     """
-    return _call(function, name_of(function), result, _EFFECT, args, kwargs)
+    unmapped = None
+    if ordered and not semantics.callbacks_take_lanes:
+        unmapped = "an ordered io_callback takes no lanes"
+    return _call(function, name_of(function), result, _EFFECT, args, kwargs, unmapped)
 
 
 def _call(
@@ -192,6 +215,7 @@ def _call(
     effects: tuple[str, ...],
     args: tuple,
     kwargs: dict[str, Any],
+    unmapped: str | None = None,
 ) -> Any:
     """Bind the call; leaves that are not arrays (strings, ...) are handed on as they are."""
     leaves, tree = pytree.flatten((args, kwargs))
@@ -208,7 +232,7 @@ def _call(
         return _as_declared(name, returned, out_tree, results) if results else ()
 
     values = [to_value(leaves[i], name) for i in places]
-    outs = call_host(run, name, values, results, effects)
+    outs = call_host(run, name, values, results, effects, unmapped)
     return out_tree.unflatten(list(outs))
 
 
@@ -231,10 +255,10 @@ def explain_retrace(function: Callable[..., Any]) -> Callable[..., str]:
 
     `fxad.config.max_traces` limits the signatures per function.
 
-    >>> f = fxad.jit(jnp.sin)
+    >>> f = fxad.jit(lambda x: jnp.sin(x))
     >>> y = f(jnp.ones(2))
     >>> print(fxad.debug.explain_retrace(f)(jnp.ones(3)))
-    jit(sin) is traced again: args[0] is f32[3], not f32[2]
+    jit(<lambda>) is traced again: args[0] is f32[3], not f32[2]
     """
     if not isinstance(function, Jit):
         raise TypeMismatch(

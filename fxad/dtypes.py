@@ -21,13 +21,12 @@ from fxad.core.dtypes import (
     narrow,
     prng_key,
 )
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import TypePromotionError
 from fxad.core.promotion import entry_of, promote
 from fxad.numpy.data_types import finfo, iinfo
 from fxad.numpy.data_types import issubdtype as _issubdtype
 from fxad.trace.convert import shaped
 
-TypePromotionError = TypeMismatch
 bfloat16 = ml_dtypes.bfloat16
 
 

@@ -35,6 +35,8 @@ from fxad.core.errors import (
     TraceError,
     TreeError,
     TypeMismatch,
+    TypePromotionError,
+    UnmappableError,
 )
 
 ConcretizationTypeError = ConcretizationError
@@ -78,5 +80,7 @@ __all__ = [
     "TracerIntegerConversionError",
     "TreeError",
     "TypeMismatch",
+    "TypePromotionError",
     "UnexpectedTracerError",
+    "UnmappableError",
 ]

@@ -106,7 +106,11 @@ class _Policies:
         return Policy(f"offload_dot_with_no_batch_dims({offload_dst!r})", rows)
 
     def __getattr__(self, name: str) -> Any:
-        raise BadArgument(f"unknown checkpoint policy {name!r}; known: {', '.join(_KNOWN)}")
+        raise UnknownPolicy(f"unknown checkpoint policy {name!r}; known: {', '.join(_KNOWN)}")
+
+
+class UnknownPolicy(BadArgument, AttributeError):
+    """A name that is no policy's."""
 
 
 _KNOWN = {name: p for name, p in vars(_Policies).items() if isinstance(p, Policy)}

@@ -20,14 +20,17 @@ import numpy as np
 
 from fxad.api import jaxpr_params
 from fxad.api.derived import Printed, make_ir
+from fxad.api.jaxpr_text import text_of
 from fxad.api.shaped_array import ShapedArray, aval_of
+from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
 from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType, Type
 from fxad.ir import program as ir
 from fxad.ir.program import OPS, Eqn, Op, Program
-from fxad.ir.rewrite import literal
+from fxad.ir.rewrite import literal, substitute
 from fxad.ops.programs.captures import embed
+from fxad.trace.array import Concrete
 from fxad.trace.convert import is_array_like, to_value
 from fxad.transform.context import run
 
@@ -352,13 +355,14 @@ class Jaxpr:
         return str(self)
 
     def __str__(self) -> str:
-        return str(self.program)
+        return text_of(self)
 
     __repr__ = __str__
 
 
 class ClosedJaxpr(Printed):
-    """A Jaxpr and the values of its constvars."""
+    """A Jaxpr and the values of its constvars. `str` gives it in JAX's notation, `text()` as a
+    Program."""
 
     def __init__(self, jaxpr: Jaxpr, consts: Sequence[Any] = ()) -> None:
         if len(consts) != len(jaxpr.constvars):
@@ -367,6 +371,17 @@ class ClosedJaxpr(Printed):
             )
         self.jaxpr = jaxpr
         self.captured = tuple(consts)
+
+    @staticmethod
+    def of(program: Program, captured: Sequence[Any]) -> ClosedJaxpr:
+        """A Program and the values of its consts; known numbers among them become Literals."""
+        numbers: dict[ir.Var, ir.Atom] = {
+            var: literal(value.data[()], value.dtype)
+            for var, value in zip(program.consts, captured, strict=True)
+            if isinstance(value, Concrete) and not value.shape and value.dtype != dt.key
+        }
+        kept = [v for v, var in zip(captured, program.consts, strict=True) if var not in numbers]
+        return ClosedJaxpr(Jaxpr.of(_with_numbers(program, numbers)), kept)
 
     @property
     def program(self) -> Program:  # type: ignore[override]  # Printed has an attribute
@@ -399,6 +414,22 @@ class ClosedJaxpr(Printed):
 
     def map_jaxpr(self, f: Callable[[Jaxpr], Jaxpr]) -> ClosedJaxpr:
         return ClosedJaxpr(f(self.jaxpr), self.consts)
+
+    def pretty_print(self, **ignored: Any) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return text_of(self.jaxpr)
+
+    __repr__ = __str__
+
+
+def _with_numbers(program: Program, numbers: Mapping[ir.Var, ir.Atom]) -> Program:
+    if not numbers:
+        return program
+    made = substitute(program, numbers)
+    consts = [var for var in made.consts if var not in numbers]
+    return Program(made.inputs, made.eqns, made.outputs, made.name, consts)
 
 
 def _atom(atom: Atom) -> ir.Atom:
@@ -450,7 +481,7 @@ def make_jaxpr(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         printed, shapes = make(*args, **kwargs)
-        closed = ClosedJaxpr(Jaxpr.of(printed.program), printed.captured)
+        closed = ClosedJaxpr.of(printed.program, printed.captured)
         return (closed, shapes) if return_shape else closed
 
     return wrapped

@@ -28,7 +28,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
-from fxad.core.errors import BadArgument, RetraceError
+from fxad.core.errors import BadArgument, ConcretizationError, RetraceError
 from fxad.core.lazy import later
 from fxad.core.pytree import TreeDef
 from fxad.core.shared import Shared
@@ -214,7 +214,13 @@ class Jit(Shared):
                 recognised.append(ran)
 
         with listening(note):
-            program, captured = recognise(*stage(flat, types, name_of(self._function), weak))
+            try:
+                staged = stage(flat, types, name_of(self._function), weak)
+            except ConcretizationError as error:
+                names = naming.arguments_of(self._function, self._static[0], tree, error.inputs)
+                error.of_arguments(names, name_of(self._function))
+                raise
+            program, captured = recognise(*staged)
         donate = self._donated_leaves(args, kwargs, {k for k, _ in statics if isinstance(k, int)})
         captured = [held(value) for value in captured]
         shifted = frozenset(i + len(captured) for i in donate)
@@ -244,8 +250,8 @@ class Jit(Shared):
     def trace(self, *args: Any, **kwargs: Any) -> stages.Traced:
         """Trace for these arguments (arrays or shape structs): types of the result, the program as
         a jaxpr, and `lower()`."""
-        args, kwargs = pytree.map(example, (args, kwargs))
         args, kwargs, statics = self._take_statics(args, kwargs)
+        args, kwargs = pytree.map(example, (args, kwargs))
         leaves, trace = self._trace_for(args, kwargs, statics)
         tree, types = pytree.structure((args, kwargs)), tuple(v.type for v in leaves)
         signature = stages.Arguments(tree, types, len(trace.captured), statics)
@@ -257,6 +263,10 @@ class Jit(Shared):
             trace.program, trace.donate, self, signature, results, trace.recognised
         )
         return stages.Traced(lowered, trace.captured, name_of(self._function))
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The result's ShapeDtypeStructs for these arguments (arrays or shape structs)."""
+        return self.trace(*args, **kwargs).out_info
 
     def on(self, target: str) -> Callable[..., Any]:
         """The same function run from the same Kernels by another backend.

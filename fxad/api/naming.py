@@ -68,15 +68,26 @@ def label_program(
 ) -> None:
     """Name the program's inputs by their places in (args, kwargs) and its outputs by theirs in the
     result. captured: the inputs before them. static: the arguments that are not inputs."""
-    roots = parameters(function)
-    roots = [name for number, name in enumerate(roots) if number not in static]
-    places = [path for path, _ in pytree.leaves_with_path(_numbers(arguments))]
-    labels.labelled(program.inputs[captured:], [_argument(path, roots) for path in places])
+    names = arguments_of(function, static, arguments)
+    labels.labelled(program.inputs[captured:], names)
     used = {v.label for v in program.inputs}
     found = [path for path, _ in pytree.leaves_with_path(_numbers(results))]
     texts = list(_results(function, found))
     fresh = [text if text not in used and texts.count(text) == 1 else "" for text in texts]
     labels.labelled(program.outputs, fresh)
+
+
+def arguments_of(
+    function: Callable[..., Any],
+    static: Collection[int],
+    arguments: TreeDef,
+    chosen: Collection[int] | None = None,
+) -> list[str]:
+    """The names of leaves of (args, kwargs), all or those of these numbers. static: the arguments
+    that are none of these."""
+    roots = [name for i, name in enumerate(parameters(function)) if i not in static]
+    places = [path for path, _ in pytree.leaves_with_path(_numbers(arguments))]
+    return [_argument(p, roots) for i, p in enumerate(places) if chosen is None or i in chosen]
 
 
 def label_arguments(inputs: Sequence[Any], function: Callable[..., Any], args: Any) -> None:

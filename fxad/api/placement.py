@@ -3,12 +3,14 @@
 mesh = make_mesh((1,), ("batch",))
 params = fxad.device_put(params, NamedSharding(mesh, PartitionSpec("batch")))
 
-Everything here is accepted where JAX code says where an array should lie, and changes nothing. A
-mesh of more than one device is an error when it is made.
+Everything here is accepted where JAX code says where an array should lie. `device_put` notes the
+place it was given for `x.sharding`; nothing else changes. A mesh of more than one device is an
+error when it is made.
 """
 
 from __future__ import annotations
 
+import copy
 import enum
 import math
 from collections.abc import Sequence
@@ -17,8 +19,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from fxad.api.ported import Device, devices
+from fxad.api.ported import MEMORY_KINDS, Device, checked_memory_kind, devices
 from fxad.core.errors import BadArgument
+from fxad.core.record import record
 
 _ONE = "there is one device, the CPU; use fxad.vmap for lanes"
 
@@ -101,7 +104,11 @@ class AbstractMesh:
         return hash(self._key())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({dict(self.shape)}, axis_types={self.axis_types})"
+        sizes, names = self.axis_sizes, self.axis_names
+        return (
+            f"{type(self).__name__}(axis_sizes={sizes}, axis_names={names}, "
+            f"axis_types={self.axis_types})"
+        )
 
 
 class Mesh(AbstractMesh):
@@ -140,7 +147,18 @@ def _as_array(devices: Any) -> np.ndarray:
 class Sharding:
     """Where an array lies: on the device there is, as a whole."""
 
-    memory_kind = "device"
+    _memory_kind: str | None = None
+
+    @property
+    def memory_kind(self) -> str:
+        """The kind of memory that was asked for; there is one, which all kinds name."""
+        return self._memory_kind or MEMORY_KINDS[0]
+
+    def with_memory_kind(self, kind: str) -> Self:
+        """The same with another kind of memory. Raises BadArgument for an unknown kind."""
+        made = copy.copy(self)
+        made._memory_kind = checked_memory_kind(kind)
+        return made
 
     @property
     def device_set(self) -> set[Device]:
@@ -192,24 +210,33 @@ class NamedSharding(Sharding):
             )
         self.mesh = mesh
         self.spec = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
+        self._memory_kind = checked_memory_kind(memory_kind)
 
-    def update(self, *, mesh: AbstractMesh | None = None, spec: Any = None) -> NamedSharding:
-        """The same with another mesh or spec."""
+    def update(
+        self,
+        *,
+        mesh: AbstractMesh | None = None,
+        spec: Any = None,
+        memory_kind: str | None = None,
+    ) -> NamedSharding:
+        """The same with another mesh, spec or kind of memory."""
         return NamedSharding(
-            self.mesh if mesh is None else mesh, self.spec if spec is None else spec
+            self.mesh if mesh is None else mesh,
+            self.spec if spec is None else spec,
+            memory_kind=memory_kind or self._memory_kind,
         )
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.mesh, self.spec, self.memory_kind
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamedSharding) and (self.mesh, self.spec) == (
-            other.mesh,
-            other.spec,
-        )
+        return isinstance(other, NamedSharding) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self.mesh, self.spec))
+        return hash(self._key())
 
     def __repr__(self) -> str:
-        return f"NamedSharding(mesh={self.mesh}, spec={self.spec})"
+        return f"NamedSharding(mesh={self.mesh}, spec={self.spec}, memory_kind={self.memory_kind})"
 
 
 class SingleDeviceSharding(Sharding):
@@ -217,15 +244,26 @@ class SingleDeviceSharding(Sharding):
 
     def __init__(self, device: Device, *, memory_kind: str | None = None) -> None:
         self._device = device
+        self._memory_kind = checked_memory_kind(memory_kind)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SingleDeviceSharding)
+        return isinstance(other, SingleDeviceSharding) and self.memory_kind == other.memory_kind
 
     def __hash__(self) -> int:
-        return hash(SingleDeviceSharding)
+        return hash((SingleDeviceSharding, self.memory_kind))
 
     def __repr__(self) -> str:
-        return f"SingleDeviceSharding(device={self._device})"
+        return f"SingleDeviceSharding(device={self._device}, memory_kind={self.memory_kind})"
+
+
+@record
+class Shard:
+    """The part of an array that a device holds: the whole."""
+
+    device: Device
+    index: tuple[slice, ...]
+    replica_id: int
+    data: Any
 
 
 NOWHERE = AbstractMesh((), ())
@@ -246,6 +284,7 @@ def make_mesh(
     devices: Any = None,
 ) -> Mesh:
     """A mesh of the one device. Raises BadArgument if `axis_shapes` is not all ones."""
+    axis_types = axis_types or (AxisType.Explicit,) * len(axis_names)
     if math.prod(axis_shapes) != 1:
         raise BadArgument(f"make_mesh: shape {tuple(axis_shapes)} needs several devices: {_ONE}")
     found = np.empty(tuple(axis_shapes), object)

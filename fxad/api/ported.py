@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
@@ -16,6 +17,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, DeviceError, TypeMismatch
+from fxad.core.record import record
 from fxad.trace import location
 from fxad.trace.array import Concrete, kept
 from fxad.trace.convert import to_value
@@ -45,8 +47,9 @@ def device_put(
 ) -> Any:
     """The tree with its leaves as Arrays (copied from NumPy arrays).
 
-    `device` and `src` may be what `devices()` gives; the other two are hints. Raises
-    BadArgument for the name of one, and DonatedError for an array whose memory was given away.
+    `device` may be what `devices()` gives or a sharding (`fxad.sharding`), for all leaves or a
+    tree with one for each: arrays say so as `x.sharding`. The others are hints. Raises BadArgument
+    for the name of a device, and DonatedError for an array whose memory was given away.
 
     >>> import numpy as np
     >>> fxad.device_put({"a": np.ones(2, np.float32)})
@@ -55,14 +58,30 @@ def device_put(
     for place in (device, src):
         if isinstance(place, str):
             raise BadArgument(f"device_put: expected a device, got {place!r}; see fxad.devices()")
-    return pytree.map(_put, x)
+    if device is None or isinstance(device, Device) or hasattr(device, "device_set"):
+        return pytree.map(lambda leaf: _put(leaf, device), x)
+    return pytree.map(_put, x, device)
 
 
-def _put(leaf: Any) -> Any:
+def _put(leaf: Any, place: Any) -> Any:
     value = to_value(leaf)
-    if isinstance(value, Concrete):
-        _ = value.data  # raises if it is gone
-    return kept(value)
+    if not isinstance(value, Concrete):
+        return kept(value)
+    _ = value.data  # raises if it is gone
+    made = kept(value)
+    if place is not None:
+        key = id(made)
+        _places[key] = weakref.ref(made, lambda _: _places.pop(key, None)), place
+    return made
+
+
+# Of arrays that were put somewhere, by their id: they have no attribute for it.
+_places: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+
+def place_of(array: Any) -> Any:
+    """The device or sharding that `device_put` was given for an array, or None."""
+    return _places.get(id(array), (None, None))[1]
 
 
 def device_get(x: Any) -> Any:
@@ -132,6 +151,23 @@ def default_backend() -> str:
     return "cpu"
 
 
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # the first by default
+
+
+def checked_memory_kind(kind: str | None) -> str | None:
+    """The kind. Raises BadArgument for one that there is not."""
+    if kind is None or kind in MEMORY_KINDS:
+        return kind
+    raise BadArgument(f"memory kind {kind!r}: the CPU has {', '.join(MEMORY_KINDS)}")
+
+
+@record
+class Memory:
+    """A kind of memory of the device: all are the machine's."""
+
+    kind: str
+
+
 class Device:
     """The device that results live on. No tuple: NumPy makes an array of devices of a list."""
 
@@ -141,6 +177,16 @@ class Device:
     device_kind = "cpu"
     process_index = 0
     host_id = 0
+
+    def addressable_memories(self) -> list[Memory]:
+        return [Memory(kind) for kind in MEMORY_KINDS]
+
+    def default_memory(self) -> Memory:
+        return Memory(MEMORY_KINDS[0])
+
+    def memory(self, kind: str) -> Memory:
+        """Raises BadArgument for a kind that there is not."""
+        return Memory(checked_memory_kind(kind) or MEMORY_KINDS[0])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device)

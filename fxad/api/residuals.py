@@ -1,8 +1,8 @@
 """What reverse mode keeps of a function's run, value by value.
 
 >>> print_saved_residuals(lambda x, y: jnp.sin(x) * y, 1.0, 2.0)
-f32[] output of cos from <stdin>:1
 f32[] from the argument y
+f32[] output of cos from <stdin>:1
 f32[] output of sin from <stdin>:1
 """
 
@@ -21,24 +21,39 @@ __all__ = ["print_saved_residuals"]
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
     """A line for each array that `vjp(f, *args, **kwargs)` keeps for its function: its type, and
-    which argument it is, or what made it and where. Nothing runs. Each array is listed once."""
+    which argument it is, or its name (`checkpoint_name`), or what made it and where. Nothing runs.
+    Each array is listed once, arguments first."""
 
     @functools.wraps(f)  # whose names of arguments are then those of the program's inputs
     def pullback(*args: Any, **kwargs: Any) -> Any:
         return vjp(lambda *a: f(*a, **kwargs), *args)[1]
 
     program: Program = make_ir(pullback)(*args, **kwargs).program
-    equations = {v: eqn for eqn in program.eqns for v in eqn.outputs if isinstance(v, Var)}
     kept = dict.fromkeys(v for v in program.outputs if isinstance(v, Var))
-    return [f"{v.type} {_origin(v, program, equations.get(v))}" for v in kept]
+    arguments = [v for v in program.inputs if v in kept]
+    made = [v for v in kept if v not in program.inputs]
+    return [f"{v.type} {_origin(v, program)}" for v in (*arguments, *made)]
 
 
-def _origin(var: Var, program: Program, eqn: Eqn | None) -> str:
-    if eqn is not None:
-        return f"output of {eqn.op.name} from {eqn.where}"
-    if var in program.inputs:
-        return f"from the argument {var.label or program.inputs.index(var)}"
-    return "from a constant"
+def _origin(var: Var, program: Program) -> str:
+    named = next((e for e in program.eqns if e.op.name == "name" and _about(e, var)), None)
+    if named is not None:
+        return f"named {named.params['name']!r} from {named.where}"
+    eqn = next((e for e in program.eqns if var in e.outputs), None)
+    if eqn is None:
+        if var in program.inputs:
+            return f"from the argument {var.label or program.inputs.index(var)}"
+        return "from a constant"
+    if eqn.op.name == "checkpoint":
+        inside = eqn.params["program"]
+        result = inside.outputs[eqn.outputs.index(var)]
+        if isinstance(result, Var) and result not in inside.inputs:
+            return _origin(result, inside)
+    return f"output of {eqn.op.name} from {eqn.where}"
+
+
+def _about(eqn: Eqn, var: Var) -> bool:
+    return var in eqn.outputs or var in eqn.inputs
 
 
 def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -79,6 +79,17 @@ class Kernels(list[Kernel]):
     __repr__ = __str__
 
 
+class MemoryAnalysis(dict[str, int]):
+    """What `Lowered.memory` gives, with the attributes that JAX's analysis has."""
+
+    argument_size_in_bytes = property(lambda self: self["argument_bytes"])
+    output_size_in_bytes = property(lambda self: self["result_bytes"])
+    temp_size_in_bytes = property(lambda self: self["arena_bytes"] + self["scratch_bytes"])
+    peak_memory_in_bytes = property(lambda self: self["predicted_bytes"])
+    alias_size_in_bytes = 0
+    generated_code_size_in_bytes = 0
+
+
 class Lowered(Shared):
     """The stages of one traced signature; each is made when first asked for."""
 
@@ -229,8 +240,11 @@ class Lowered(Shared):
             raise BadArgument(f"memory: trips is a number, or one for each depth, not {trips!r}")
         return native().tape_bytes(self.plan, tuple(map(int, listed)))
 
-    cost_analysis = cost  # JAX's names
-    memory_analysis = memory
+    cost_analysis = cost  # JAX's name
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """`memory()` with JAX's attributes beside."""
+        return MemoryAnalysis(self.memory())
 
     def compile(self, compiler_options: Any = None) -> Compiled:
         """Compile now; the result takes arguments of exactly these types. compiler_options is
@@ -343,7 +357,7 @@ class Traced(Shared):
         opened = Program(
             closed.inputs[count:], closed.eqns, closed.outputs, closed.name, closed.inputs[:count]
         )
-        return above.jaxprs.ClosedJaxpr(above.jaxprs.Jaxpr.of(opened), self._captured)
+        return above.jaxprs.ClosedJaxpr.of(opened, self._captured)
 
     @property
     def out_avals(self) -> Any:

@@ -6,13 +6,16 @@ A setting that means something here changes fxad's; the others are kept and chan
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fxad.api.compiled import interpreting, set_interpreting
 from fxad.core import precision
+from fxad.core.config import config as fxad_config
 from fxad.core.dtypes import enable_x64, numerics, x64_enabled
 from fxad.core.lazy import later
 from fxad.core.promotion import set_dtype_promotion, set_rank_promotion
@@ -97,49 +100,24 @@ def _set_matmul(value: Any) -> None:
     _precision.set(value)
 
 
+def _defaults() -> dict[str, Any]:
+    """All settings of JAX, by docs/read_jax.py."""
+    return json.loads(files(__package__).joinpath("settings.json").read_text())
+
+
+def _set_cache(on: Any) -> None:
+    fxad_config.cache = bool(on)
+
+
+def _set_cache_dir(path: Any) -> None:
+    fxad_config.cache_dir = path
+
+
 _precision = _Kept(None)
-_DEFAULTS: dict[str, Any] = {  # of settings that are kept
-    "jax_allow_f16_reductions": True,
-    "jax_array_garbage_collection_guard": None,
-    "jax_check_static_indices": False,
-    "jax_compilation_cache_dir": None,
-    "jax_cpu_collectives_implementation": "gloo",
-    "jax_debug_key_reuse": False,
-    "jax_default_device": None,
-    "jax_default_prng_impl": "threefry2x32",
-    "jax_enable_checks": False,
-    "jax_enable_compilation_cache": True,
-    "jax_enable_custom_prng": False,
-    "jax_explain_cache_misses": False,
-    "jax_include_full_tracebacks_in_locations": True,
-    "jax_legacy_prng_key": "allow",
-    "jax_log_compiles": False,
-    "jax_log_checkpoint_residuals": False,
-    "jax_logging_level": "NOTSET",
-    "jax_no_execution": False,
-    "jax_no_tracing": False,
-    "jax_num_cpu_devices": -1,
-    "jax_persistent_cache_enable_xla_caches": "xla_gpu_per_fusion_autotune_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs": 1.0,
-    "jax_persistent_cache_min_entry_size_bytes": 0,
-    "jax_platforms": None,
-    "jax_platform_name": "",
-    "jax_pprint_use_color": True,
-    "jax_random_seed_offset": 0,
-    "jax_remove_size_one_mesh_axis_from_type": False,
-    "jax_softmax_custom_jvp": False,
-    "jax_thread_guard": False,
-    "jax_threefry_partitionable": True,
-    "jax_traceback_filtering": "auto",
-    "jax_transfer_guard": None,
-    "jax_transfer_guard_device_to_device": None,
-    "jax_transfer_guard_device_to_host": None,
-    "jax_transfer_guard_host_to_device": None,
-    "jax_use_direct_linearize": True,
-    "jax_use_shardy_partitioner": True,
-}
 _SETTINGS: dict[str, Any] = {
-    **{name: _Kept(default) for name, default in _DEFAULTS.items()},
+    **{name: _Kept(default) for name, default in _defaults().items()},
+    "jax_compilation_cache_dir": _Setting(lambda: fxad_config.cache_dir, _set_cache_dir),
+    "jax_enable_compilation_cache": _Setting(lambda: fxad_config.cache, _set_cache),
     "jax_check_tracer_leaks": _Switch(leaks.checking_leaks),
     "jax_debug_infs": _Watched("infs"),
     "jax_debug_nans": _Watched("nans"),

@@ -31,6 +31,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.example_libraries.optimizers": ("fxad.as_jax.optimizers",),
     "jax.example_libraries.stax": ("fxad.as_jax.stax",),
     "jax.experimental": ("fxad.debug", "fxad"),
+    "jax.experimental.compilation_cache": (),
+    "jax.experimental.compilation_cache.compilation_cache": ("fxad.as_jax.compilation_cache",),
     "jax.experimental.checkify": ("fxad.checkify",),
     "jax.experimental.layout": ("fxad.as_jax.layout",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
@@ -47,7 +49,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.interpreters.mlir": ("fxad.as_jax.mlir",),
     "jax.interpreters.partial_eval": ("fxad.as_jax.partial_eval",),
     "jax.interpreters.xla": (),
-    "jax.lax": ("fxad.lax", "fxad.as_jax.builtin_primitives"),
+    "jax.lax": ("fxad.as_jax.lax", "fxad.lax", "fxad.as_jax.builtin_primitives"),
     "jax.lax.linalg": ("fxad.lax.linalg",),
     "jax.nn": ("fxad.nn",),
     "jax.nn.initializers": ("fxad.nn.initializers",),
@@ -56,6 +58,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.numpy.linalg": ("fxad.numpy.linalg",),
     "jax.ops": ("fxad.lax",),
     "jax.profiler": ("fxad.profiler",),
+    "jax.experimental.xla_metadata": ("fxad.as_jax.xla_metadata",),
     "jax.random": ("fxad.random",),
     "jax.scipy": ("fxad.scipy",),
     "jax.scipy.cluster": ("fxad.scipy.cluster",),
@@ -90,7 +93,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax._src.dtypes": ("fxad.dtypes", "fxad.as_jax.private"),
     "jax._src.flatten_util": ("fxad.flatten_util",),
     "jax._src.lax": (),
-    "jax._src.lax.lax": ("fxad.lax", "fxad.as_jax.builtin_primitives"),
+    "jax._src.lax.lax": ("fxad.as_jax.lax", "fxad.lax", "fxad.as_jax.builtin_primitives"),
     "jax._src.traceback_util": ("fxad.as_jax.private",),
     "jax._src.util": ("fxad.as_jax.util",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
@@ -101,6 +104,7 @@ MODULES |= {f"jax.scipy.stats.{name}": (f"fxad.scipy.stats:{name}",) for name in
 ELSEWHERE: dict[str, str] = {
     "jax.__version__": "fxad.as_jax.toplevel:__version__",
     "jax.__version_info__": "fxad.as_jax.toplevel:__version_info__",
+    "jax.Shard": "fxad.api.placement:Shard",
     "jax.Device": "fxad.api.ported:Device",
     "jax.NamedSharding": "fxad.sharding:NamedSharding",
     "jax.P": "fxad.sharding:PartitionSpec",
@@ -118,6 +122,7 @@ ELSEWHERE: dict[str, str] = {
     "jax.version.__version_info__": "fxad.as_jax.toplevel:__version_info__",
     "jax.lax.empty": "fxad.numpy:zeros",
     "jax.lax.with_sharding_constraint": "fxad.sharding:with_sharding_constraint",
+    "jax.profiler.ProfileOptions": "fxad.as_jax.toplevel:ProfileOptions",
     "jax.make_mesh": "fxad.sharding:make_mesh",
     "jax.numpy.ComplexWarning": "numpy.exceptions:ComplexWarning",
     "jax.numpy.array_repr": "numpy:array_repr",
@@ -169,7 +174,8 @@ DIFFERS: dict[str, str] = {
     "jax.pmap": "of one device: the mapped axis has length 1",
     "jax.shard_map": "of one device: axes of the mesh have length 1",
     "jax.random.gamma": "no gradient with respect to the parameter",
-    "jax.stages.Compiled": "costs and memory are dictionaries, with fxad's names",
+    "jax.profiler.ProfileOptions": "accepted, without effect",
+    "jax.stages.Compiled": "costs are a dictionary, of floating-point operations",
     "jax.stages.Lowered": "there is no HLO: `as_text` gives fxad's program",
 }
 
@@ -182,7 +188,7 @@ _HELPER = "a helper of JAX's own code"
 _UNWRITTEN = "not written"
 # Why a name is not here: the first pattern that matches the whole name.
 ABSENT: tuple[tuple[str, str], ...] = (
-    (r"jax\.(smap|distributed.*|make_array_from_.*|Shard|auto_pcast)", _DEVICES),
+    (r"jax\.(smap|distributed.*|make_array_from_single.*|auto_pcast)", _DEVICES),
     (r"jax\.(Ref|ref|ref\..*|new_ref|empty_ref|free_ref|freeze)", _REFS),
     (r"jax\.(ffi.*|lib|export.*|print_environment_info|memory)", _XLA),
     (r"jax\.experimental\.(shard.*|mesh_utils.*|layout.*|custom_partitioning.*)", _DEVICES),

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fxad.api.jaxpr import builtin
-from fxad.core.errors import TypeMismatch as TypePromotionError
+from fxad.core.errors import TypePromotionError
+from fxad.core.promotion import entry_of, promote
 from fxad.core.source import PACKAGE
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "api_boundary",
     "backend_compile_and_load",
     "include_frame",
+    "lattice_result_type",
     "register_exclusion",
     "stop_gradient_p",
     "wait_for_tokens",
@@ -40,6 +42,11 @@ _backends: dict[str, Any] = {}  # chex asks whether a backend was started
 def backend_compile_and_load(backend: Any, *args: Any, **kwargs: Any) -> Any:
     """What chex wraps to forbid a backend; fxad's compiler does not call it."""
     raise NotImplementedError
+
+
+def lattice_result_type(*args: Any) -> tuple[np.dtype, bool]:
+    """The dtype that values and dtypes promote to, and whether it is weak."""
+    return promote(*map(entry_of, args))
 
 
 def register_exclusion(path: str) -> None:

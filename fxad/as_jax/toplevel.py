@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import fxad
@@ -15,16 +15,20 @@ from fxad.core.errors import BadArgument
 from fxad.trace.array import Concrete
 
 __all__ = [
+    "ProfileOptions",
     "__version__",
     "__version_info__",
     "config",
     "copy_to_host_async",
     "dtype_of",
     "effects_barrier",
+    "fwd_and_bwd",
     "host_count",
     "host_id",
     "host_ids",
     "live_arrays",
+    "make_array_from_callback",
+    "make_array_from_process_local_data",
     "no_tracing",
     "pmap",
     "process_indices",
@@ -49,6 +53,59 @@ def effects_barrier() -> None:
 def copy_to_host_async(x: Any) -> Any:
     """The tree itself: arrays are in the host's memory."""
     return x
+
+
+def fwd_and_bwd(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int],
+    has_aux: bool = False,
+    jitted: bool = True,
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """(forward, backward) of a function: forward(*args) is what `vjp` gives, a pullback among it,
+    and backward(pullback, cotangent) the cotangents of the arguments `argnums`."""
+    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def forward(*args: Any) -> Any:
+        def of_chosen(*values: Any) -> Any:
+            merged = list(args)
+            for number, value in zip(chosen, values, strict=True):
+                merged[number] = value
+            return fun(*merged)
+
+        return fxad.vjp(of_chosen, *[args[number] for number in chosen], has_aux=has_aux)
+
+    def backward(pullback: Callable[..., Any], cotangent: Any) -> Any:
+        found = pullback(cotangent)
+        return found[0] if isinstance(argnums, int) else found
+
+    return (fxad.jit(forward), fxad.jit(backward)) if jitted else (forward, backward)
+
+
+def make_array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Any = None
+) -> Any:
+    """The data of this process, the only one, as arrays that lie under a sharding."""
+    return fxad.device_put(local_data, sharding)
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Any, data_callback: Callable[..., Any], dtype: Any = None
+) -> Any:
+    """The array whose only part is what `data_callback` gives for the slices of all its axes."""
+    whole = data_callback((slice(None),) * len(shape))
+    return fxad.device_put(fxad.numpy.asarray(whole, dtype), sharding)
+
+
+class ProfileOptions:
+    """Options for `profiler.start_trace`, which has none."""
+
+    advanced_configuration: Any = None
+    device_tracer_level = 1
+    duration_ms = 0
+    enable_hlo_proto = False
+    host_tracer_level = 2
+    include_dataset_ops = True
+    python_tracer_level = 0
 
 
 def live_arrays(platform: str | None = None) -> list[Any]:

@@ -279,6 +279,19 @@ _KINDS = {
 }
 
 
+def native(dtype_like: Any) -> np.dtype:
+    """The dtype meant by anything NumPy accepts as one, in native byte order; `float`, `int` and
+    `complex` are the default dtype of their kind. Raises TypeMismatch as `canonicalize`."""
+    if type(dtype_like) in (type, str) and dtype_like in _KINDS:
+        return _KINDS[dtype_like]()
+    dtype = dtype_like if isinstance(dtype_like, np.dtype) else _numpy_dtype(dtype_like)
+    if dtype not in _SHORT:
+        dtype = dtype.newbyteorder("=")
+        if dtype not in _SHORT:
+            raise _unsupported(dtype)
+    return dtype
+
+
 def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
     """The dtype meant by anything NumPy accepts as one, in native byte order.
 
@@ -288,13 +301,7 @@ def canonicalize(dtype_like: Any, *, explicit: bool) -> np.dtype:
 
     Raises TypeMismatch (a TypeError) for dtypes without an fxad counterpart (object, str...).
     """
-    if type(dtype_like) in (type, str) and dtype_like in _KINDS:
-        return _KINDS[dtype_like]()
-    dtype = dtype_like if isinstance(dtype_like, np.dtype) else _numpy_dtype(dtype_like)
-    if dtype not in _SHORT:
-        dtype = dtype.newbyteorder("=")
-        if dtype not in _SHORT:
-            raise _unsupported(dtype)
+    dtype = native(dtype_like)
     if numerics.on or dtype not in _NARROW or (explicit and semantics.explicit_dtypes_win):
         return dtype
     if semantics.explicit_dtypes_win:

@@ -11,7 +11,8 @@ A good message says what was wrong, what was seen and what to try.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 
 def at(where: str) -> str:
@@ -85,16 +86,28 @@ class ConcretizationError(TraceError):
         return made
 
     _about = ("", "")
+    sources: frozenset[Any] = frozenset()  # variables of programs that the value depends on
+    inputs: tuple[int, ...] = ()  # those among the inputs of the function being traced
+    told = False
+
+    def of_arguments(self, names: Sequence[str], function: str) -> None:
+        """Say once which arguments the value depends on."""
+        if names and not self.told:
+            arguments = f"argument{'s' * (len(names) > 1)} {', '.join(names)} of {function}"
+            self.args = (f"{self.args[0]} The value depends on the {arguments}.", *self.args[1:])
+            self.told = True
 
     def of_a_shape(self, action: str) -> ConcretizationError:
         """The error of a function that needs the value for a shape or bound of its own."""
         seen, where = self._about
-        return type(self)(
+        made = type(self)(
             f"{action} needs concrete values, but got the traced value {seen}{at(where)}. While "
             "tracing, only the shape and dtype are known. An argument of a jitted function that "
             "decides a shape is marked in static_argnums or static_argnames; the values of arrays "
             "cannot decide one, but functions such as nonzero and unique take the largest as size=."
         )
+        made.sources = self.sources
+        return made
 
 
 class TracedIndexError(ConcretizationError, IndexError):
@@ -111,6 +124,11 @@ class LeakedTracerError(TraceError):
 
 class TypeMismatch(FxadError, TypeError):
     """Dtypes or value types that do not go together (also promotions that lose sense)."""
+
+
+class TypePromotionError(TypeMismatch, ValueError):
+    """Dtypes that have no common one, or none without an explicit conversion; a ValueError too, as
+    in JAX."""
 
 
 class MissingRule(TypeMismatch, AttributeError):
@@ -142,6 +160,10 @@ class NumberOverflow(FxadError, OverflowError):
 
 class BadArgument(FxadError, ValueError):
     """An option or a combination of arguments that means nothing."""
+
+
+class UnmappableError(BadArgument, NotImplementedError):
+    """A callback that was not told what lanes mean to it, under vmap and `fxad.as_jax`."""
 
 
 class CallError(BadArgument, TypeMismatch):

@@ -32,6 +32,17 @@ class Precision(enum.Enum):
     HIGH = 1
     HIGHEST = 2
 
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        return cls[_ALIASES[value]] if isinstance(value, str | None) and value in _ALIASES else None
+
+
+_ALIASES: dict[str | None, str] = {
+    **dict.fromkeys((None, "default", "fastest", "bfloat16"), "DEFAULT"),
+    **dict.fromkeys(("high", "bfloat16_3x", "tensorfloat32"), "HIGH"),
+    **dict.fromkeys(("highest", "float32"), "HIGHEST"),
+}
+
 
 class DotAlgorithmPreset(enum.Enum):
     """Ways to compute a product. BF16_BF16_F32_X3, _X6 and _X9 multiply float32 numbers by their

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes
-from fxad.core.errors import BadArgument, NumberOverflow, TypeMismatch
+from fxad.core.errors import BadArgument, NumberOverflow, TypeMismatch, TypePromotionError
 
 Entry = tuple[np.dtype, bool]
 
@@ -70,7 +70,7 @@ _UPPER = {node: _reachable(node) for node in _ABOVE}
 def promote(*entries: Entry) -> Entry:
     """The least `(dtype, weak)` that all entries convert to. Bools are never weak.
 
-    Raises TypeMismatch if there is none (an 8-bit float with another float).
+    Raises TypePromotionError if there is none (an 8-bit float with another float).
     """
     numerics = dtypes.numerics
     return _promote(entries, numerics.on, numerics.dtype_promotion == "strict")
@@ -105,7 +105,7 @@ def _promote(entries: tuple[Entry, ...], x64: bool, strict: bool) -> Entry:
         return dtype, all_weak and not dtypes.is_bool(dtype)
     if dtypes.key in kinds:
         names = ", ".join(sorted(map(dtypes.short_name, kinds)))
-        raise TypeMismatch(
+        raise TypePromotionError(
             f"typed random keys meet no other dtype (here {names}); jax.random.key_data(keys) has "
             "their words as uint32"
         )
@@ -122,7 +122,7 @@ def _check_strict(entries: tuple[Entry, ...]) -> None:
     fits = all(_KIND[node] <= _KIND_OF[dtypes.kind_of(d)] for d in strong for node in nodes)
     if len(strong) > 1 or not fits:
         names = ", ".join(sorted({str(dtype) + " (weak)" * weak for dtype, weak in entries}))
-        raise TypeMismatch(
+        raise TypePromotionError(
             f"no implicit promotion between {names} under dtype promotion 'strict'; convert one "
             "side first, for instance x.astype('float32')"
         )
@@ -146,7 +146,7 @@ def _join(nodes: Iterable[_Node], entries: tuple[Entry, ...], x64: bool) -> Entr
     match least:
         case None:
             names = ", ".join(sorted({str(dtype) for dtype, _ in entries}))
-            raise TypeMismatch(
+            raise TypePromotionError(
                 f"no implicit promotion between {names}; "
                 f"convert one side first, for instance x.astype('float32')"
             )
@@ -195,12 +195,14 @@ def is_python_scalar(value: object) -> bool:
 
 
 def entry_of(value: Any) -> Entry:
-    """The entry of a Python scalar, dtype, NumPy value, or anything with `.dtype`.
+    """The entry of a Python scalar or its type, a dtype, a NumPy value, or anything with `.dtype`.
 
     A `.weak` attribute (traced values have one) marks a weakly typed value.
     """
     if is_python_scalar(value):
         return scalar_entry(value)
+    if _is_python_type(value):
+        return scalar_entry(value())
     if isinstance(value, (np.dtype, type, str)):
         return dtypes.canonicalize(value, explicit=True), False
     dtype = getattr(value, "dtype", None)
@@ -213,6 +215,10 @@ def entry_of(value: Any) -> Entry:
     return dtype, bool(getattr(value, "weak", False))
 
 
+def _is_python_type(value: Any) -> bool:
+    return isinstance(value, type) and value in (bool, int, float, complex)
+
+
 def result_type(*args: Any) -> np.dtype:
     """The dtype that values, dtypes and Python scalars promote to together.
 
@@ -223,12 +229,14 @@ def result_type(*args: Any) -> np.dtype:
 
 
 def promote_types(a: Any, b: Any) -> np.dtype:
-    """The dtype that two strong dtypes promote to.
+    """The dtype that two dtypes promote to; int, float and complex stand for Python's numbers.
 
-    >>> jnp.promote_types(jnp.int32, jnp.float16)
-    dtype('float16')
+    >>> jnp.promote_types(jnp.int32, jnp.float16), jnp.promote_types(jnp.bfloat16, float)
+    (dtype('float16'), dtype(bfloat16))
     """
-    return promote(*((dtypes.canonicalize(d, explicit=True), False) for d in (a, b)))[0]
+    return promote(
+        *(entry_of(d) if _is_python_type(d) else (dtypes.native(d), False) for d in (a, b))
+    )[0]
 
 
 def check_int_fits(value: int, dtype: np.dtype) -> None:

@@ -16,6 +16,8 @@ class Semantics:
     filled_arrays_are_strong = True  # full(3, 1.0); in JAX weak
     known_indices_are_checked = True  # x[9] of 3 elements; in JAX clamped, or dropped by updates
     abs_is_flat_at_zero = True  # the slope of |x| at 0; in JAX 1
+    weak_types_are_told = False  # in the repr of arrays; in JAX they are
+    callbacks_take_lanes = True  # one by one; in JAX only if told how, and unordered
     keys_are_words = True  # random.key gives u32[2]; in JAX an element of its own dtype
 
 

@@ -203,7 +203,9 @@ def _rounded_product(graph: Graph, definition: Def, bases: set[Var]) -> bool:
         return False
     (operand,) = definition.operands
     fewer = definition.outputs[0].type.nbytes < operand.type.nbytes
-    return fewer and _is_product(graph, operand) and graph.uses[operand] == 1 and operand not in bases
+    return (
+        fewer and _is_product(graph, operand) and graph.uses[operand] == 1 and operand not in bases
+    )
 
 
 def _rounded_at_barrier(graph: Graph, definition: Def) -> bool:

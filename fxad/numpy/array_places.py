@@ -28,10 +28,13 @@ def devices(self: Array) -> set[Any]:
 
 
 def sharding(self: Array) -> Any:
-    """Where the elements are, as a sharding of the one device (`fxad.sharding`)."""
-    if isinstance(self, Concrete):
-        return placement.SingleDeviceSharding(ported.Device())
-    return aval(self).sharding
+    """Where the elements are, as a sharding of the one device (`fxad.sharding`): the one that
+    `device_put` was given, if any."""
+    if not isinstance(self, Concrete):
+        return aval(self).sharding
+    place = ported.place_of(self)
+    given = isinstance(place, placement.Sharding)
+    return place if given else placement.SingleDeviceSharding(ported.Device())
 
 
 def aval(self: Array) -> Any:
@@ -50,8 +53,14 @@ def is_fully_replicated(self: Array) -> bool:
 
 
 def committed(self: Array) -> bool:
-    """Whether the array was put on a device on purpose: there is one, so never."""
-    return False
+    """Whether the array was put on a device on purpose, by `device_put`."""
+    return ported.place_of(self) is not None
+
+
+def addressable_shards(self: Array) -> list[Any]:
+    """The array's parts by device: one, the whole."""
+    whole = (slice(None),) * len(self.type.shape)
+    return [placement.Shard(ported.Device(), whole, 0, self)]
 
 
 def is_ready(self: Array) -> bool:

@@ -200,6 +200,7 @@ PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "at": updates.At,
     "flat": manipulation.ravel,
     "device": array_api.device,
+    "addressable_shards": array_places.addressable_shards,
     "aval": array_places.aval,
     "committed": array_places.committed,
     "is_fully_addressable": array_places.is_fully_addressable,

@@ -14,6 +14,7 @@ import numpy as np
 from fxad.core.aligned import copied
 from fxad.core.dtypes import key
 from fxad.core.errors import DonatedError, TypeMismatch
+from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.core.views import html_of
 from fxad.trace.torch_methods import INSTEAD, TorchMethod
@@ -226,7 +227,8 @@ class Concrete(Array):
             words = np.array2string(words_of_keys(self._data))
             return f"Array({self.type.shape}, dtype=key<fry>) overlaying:\n{words}"
         text = np.array2string(self._data, separator=", ", prefix="Array(")
-        return f"Array({text}, dtype={self.type.dtype.name})"
+        weak = ", weak_type=True" if self.weak and semantics.weak_types_are_told else ""
+        return f"Array({text}, dtype={self.type.dtype.name}{weak})"
 
     def __str__(self) -> str:
         return repr(self) if self.type.dtype is KEY else str(self.data)

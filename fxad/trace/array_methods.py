@@ -340,7 +340,11 @@ class ArrayMethods:
 
     @property
     def committed(self) -> bool:
-        """Whether the array was put on a device on purpose: never."""
+        """Whether the array was put on a device on purpose, by `device_put`."""
+
+    @property
+    def addressable_shards(self) -> list[Any]:
+        """The array's parts by device: one, the whole."""
 
     @property
     def is_fully_addressable(self) -> bool:

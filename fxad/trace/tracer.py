@@ -90,7 +90,13 @@ class Tracer(Array):
 
     def _needs_value(self, action: str) -> ConcretizationError:
         check_alive(self)
-        return ConcretizationError.during(action, str(self.type), location.current())
+        made = ConcretizationError.during(action, str(self.type), location.current())
+        made.sources = self._sources()
+        return made
+
+    def _sources(self) -> frozenset[Any]:
+        """Variables from outside the equations recorded here that the value depends on."""
+        return frozenset()
 
     def __bool__(self) -> bool:
         if self.type.shape:
@@ -111,10 +117,12 @@ class Tracer(Array):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         check_alive(self)
-        raise ConcretizationError(
+        made = ConcretizationError(
             f"NumPy was asked to read the traced value {self.type} "
-            f"({location.current()}); use the function of the same name in fxad.numpy"
+            f"({location.current()}); use the function of the same name in fxad.numpy."
         )
+        made.sources = self._sources()
+        raise made
 
     def item(self, *args: int) -> Any:
         """Raises: a traced value has no number yet."""
@@ -144,6 +152,10 @@ class StagedTracer(Tracer):
         self.weak = False
         self.where = where
         self.atom = atom
+
+    def _sources(self) -> frozenset[Any]:
+        level = self.level
+        return level.sources(self.atom) if isinstance(level, Staging) else frozenset()
 
 
 class CarryNote:
@@ -218,6 +230,17 @@ class Staging(Level):
         self._captured[id(value)] = (var, value)
         return var
 
+    def sources(self, atom: Var) -> frozenset[Var]:
+        """The inputs, here and on outer levels, that a variable depends on."""
+        needed: set[Atom] = {atom}
+        for eqn in reversed(self.eqns):
+            if not needed.isdisjoint(eqn.outputs):
+                needed.update(eqn.inputs)
+                needed.difference_update(eqn.outputs)
+        outside = [value for var, value in self._captured.values() if var in needed]
+        found = [value._sources() for value in outside if isinstance(value, Tracer)]
+        return frozenset(v for v in needed if isinstance(v, Var)).union(*found)
+
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         atoms = tuple(
             [a.atom if type(a) is StagedTracer and a.level is self else self.atom(a) for a in args]
@@ -269,7 +292,11 @@ def stage(
     with told_when_too_deep(name), kind() as level:
         where = location.current()
         tracers = [level.input(t, w, where) for t, w in zip(types, flags, strict=True)]
-        outputs = function(*tracers)
+        try:
+            outputs = function(*tracers)
+        except ConcretizationError as error:
+            error.inputs = tuple([i for i, t in enumerate(tracers) if t.atom in error.sources])
+            raise
         made = level.finish(tracers, outputs, name)
     if leaks.watched():
         del tracers, outputs

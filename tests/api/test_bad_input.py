@@ -343,3 +343,36 @@ def test_a_failed_call_leaves_no_trace_behind():
     with pytest.raises(ConcretizationError):
         fxad.vmap(jit(_branch))(V)
     assert float(fxad.grad(lambda a: a * a)(3.0)) == 6.0
+
+
+def _negated(x, neg):
+    return -x if neg else x
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: jit(_negated)(X, True), "argument neg of _negated"),
+        (lambda: jit(_negated)(X, neg=True), "argument neg of _negated"),
+        (
+            lambda: jit(lambda p, n: jnp.zeros(p["n"] + n))({"n": 1, "w": X}, 2),
+            "arguments p.n, n of",
+        ),
+        (lambda: jit(lambda k, x: jnp.zeros(x * k), static_argnums=0)(2, 3), "argument x of"),
+        (lambda: jit(lambda x: jit(_negated)(x, x > 0))(X), "argument neg of _negated"),
+        (lambda: jit(lambda x, y: lax.map(lambda z: float(z + y), x))(V, X), "argument y of"),
+        (lambda: jit(lambda x: np.sin(x + 1))(V), "argument x of"),
+    ],
+)
+def test_the_argument_that_a_traced_value_depends_on_is_named(call, named):
+    with pytest.raises(ConcretizationError) as caught:
+        call()
+    text = str(caught.value)
+    assert text.count("The value depends on the") == 1
+    assert f"The value depends on the {named}" in text
+
+
+def test_values_that_depend_on_no_argument_are_not_blamed_on_one():
+    with pytest.raises(ConcretizationError) as caught:
+        jit(lambda x: fxad.grad(lambda y: float(y) * x)(2.0))(X)
+    assert "depends on" not in str(caught.value)

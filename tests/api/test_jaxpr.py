@@ -293,7 +293,8 @@ def test_opaque_parameters_differ_where_their_objects_do() -> None:
 
 def test_opaque_parameters_print_on_one_line_without_addresses() -> None:
     values = (2.5, (1, 2.0), {"a": 1}, object(), "x" * 99, fxad.make_jaxpr(jnp.sin)(X), lambda: 0)
-    texts = ["2.5", "(1, 2.0)", "{'a': 1}", "<object>", "<str>", "<ClosedJaxpr>", "<lambda>"]
+    sine = "{ lambda ; a:f32[5]. let b:f32[5] = sin a in (b,) }"
+    texts = ["2.5", "(1, 2.0)", "{'a': 1}", "<object>", "<str>", sine, "<lambda>"]
     assert [repr(Opaque(v)) for v in values] == texts
 
 
@@ -366,3 +367,47 @@ def test_primitives_and_parameters_are_those_of_jax() -> None:
                 elif isinstance(mine, int | tuple) and not isinstance(mine, bool):
                     assert repr(mine) == repr(its), (name, key)
     assert len(compared) >= 24, sorted(compared)
+
+
+def test_programs_print_in_the_notation_of_jax() -> None:
+    def f(n: Any, x: Any) -> Any:
+        def step(carry: Any, row: Any) -> Any:
+            return carry + row @ X[:3], row
+
+        total, rows = fxad.lax.scan(step, 0.5, x)
+        return fxad.lax.switch(n, [lambda y: y + 1.0, lambda y: y - 2.0], total), rows
+
+    assert str(fxad.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0)) == (
+        "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul b 2.0:f32[] in (c,) }"
+    )
+    closed = fxad.make_jaxpr(f)(1, np.ones((4, 3), np.float32))
+    assert str(closed) == repr(closed.jaxpr) == closed.pretty_print() == NOTATION.strip()
+    assert "program f(" in closed.text()
+    top = fxad.make_jaxpr(lambda x: fxad.lax.top_k(x, 2)[0])(X)
+    assert str(top) == "{ lambda ; a:f32[5]. let b:f32[2] _:i32[2] = top_k[k=2] a in (b,) }"
+    assert str(fxad.make_jaxpr(lambda: 1)()) == "{ lambda ; . let  in (1:i32[],) }"
+
+
+NOTATION = """
+{ lambda a:f32[3]; b:i32[] c:f32[4,3]. let
+    d:f32[] e:f32[4,3] = scan[
+      jaxpr={ lambda ; f:f32[3] g:f32[] h:f32[3]. let
+          i:f32[] = dot_general[
+            dimension_numbers=(((0,), (0,)), ((), ()))
+            preferred_element_type=float32
+          ] h f
+          j:f32[] = add g i
+        in (j, h) }
+      length=4
+      num_carry=1
+      num_consts=1
+      reverse=False
+    ] a 0.5:f32[] c
+    k:f32[] = cond[
+      branches=(
+        { lambda ; l:f32[]. let m:f32[] = add l 1.0:f32[] in (m,) }
+        { lambda ; n:f32[]. let o:f32[] = sub n 2.0:f32[] in (o,) }
+      )
+    ] b d
+  in (k, e) }
+"""

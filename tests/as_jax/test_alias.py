@@ -308,3 +308,146 @@ def test_shard_map_on_one_device():
         "print(jax.grad(lambda x: mapped(x)[0].sum())(jnp.ones(2)))\n"
     )
     assert out.split("\n")[:2] == ["[0. 1. 2.] [0. 1. 2.]", "[1. 1.]"]
+
+
+def test_lax_converts_and_broadcasts_nothing():
+    out = aliased(
+        "import jax.numpy as jnp, numpy as np\n"
+        "from jax import lax\n"
+        "x = jnp.arange(3.0)\n"
+        "for bad in ('lax.add(1, 1.0)', 'lax.mul(x, 1)', 'lax.lt(x, jnp.arange(3))',\n"
+        "            'lax.max(x.astype(jnp.bfloat16), 1.0)', 'lax.sin(1)',\n"
+        "            'lax.sqrt(jnp.arange(3))', 'lax.add(x, jnp.ones((2, 3)))',\n"
+        "            'lax.atan2(1, 2)', 'lax.add(x=x, y=1)'):\n"
+        "    try:\n"
+        "        print(bad, eval(bad))\n"
+        "    except TypeError as error:\n"
+        "        print(error)\n"
+        "print(lax.add(x, 1.0), lax.mul(x, np.float64(2)), lax.sin(x)[0], lax.neg(1),\n"
+        "      lax.add(1, 1))\n"
+        "print(lax.reduce(x, 0.0, lax.add, (0,)), lax.add(x, jnp.ones((1,)))\n)"
+    )
+    lines = out.strip().split("\n")
+    assert [line.split(":")[0] for line in lines[:9]] == [
+        *("lax.add", "lax.mul", "lax.lt", "lax.max", "lax.sin", "lax.sqrt"),
+        *("lax.add", "lax.atan2", "lax.add"),
+    ]
+    assert "dtypes int32 and float32; lax converts nothing" in lines[0]
+    assert "shapes (3,) and (2, 3)" in lines[6]
+    assert lines[9:] == ["[1. 2. 3.] [0. 2. 4.] 0.0 -1 2", "3.0 [1. 2. 3.]"]
+
+
+def test_what_jax_tells_of_types_is_told():
+    out = aliased(
+        "import jax, jax.numpy as jnp, numpy as np\n"
+        "print(repr(jnp.asarray(2)), repr(jnp.float32(2)), repr(jax.jit(lambda x: -x)(1)))\n"
+        "print(jnp.promote_types(np.uint8, int), jnp.promote_types(jnp.bfloat16, float),\n"
+        "      jnp.promote_types(np.int32, np.int64), jnp.result_type(np.uint8, int))\n"
+        "try:\n"
+        "    with jax.numpy_dtype_promotion('strict'): jnp.float32(1) + jnp.int32(1)\n"
+        "except ValueError as error: print(isinstance(error, jax.dtypes.TypePromotionError))\n"
+        "print(jax.lax.Precision('highest').name, jax.lax.Precision(None).name)\n"
+        "print(hasattr(jax.checkpoint_policies, 'xyz'), jax.config.jax_scan3)\n"
+    )
+    assert out.strip().split("\n") == [
+        "Array(2, dtype=int32, weak_type=True) Array(2., dtype=float32) "
+        "Array(-1, dtype=int32, weak_type=True)",
+        "uint8 bfloat16 int64 uint8",
+        "True",
+        "HIGHEST DEFAULT",
+        "False False",
+    ]
+
+
+def test_arrays_say_where_they_were_put():
+    out = aliased(
+        "import gc, jax, jax.numpy as jnp, numpy as np\n"
+        "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
+        "mesh = jax.make_mesh((1,), ('x',))\n"
+        "place = NamedSharding(mesh, P('x'), memory_kind='pinned_host')\n"
+        "a = jax.device_put(np.arange(2.0), place)\n"
+        "print(a.sharding == place, a.sharding.memory_kind, a.committed, jnp.ones(1).committed)\n"
+        "print(place == place.with_memory_kind('device'), place.update(spec=P()).memory_kind)\n"
+        "both = jax.device_put({'a': 1.0, 'b': np.ones(2)}, {'a': place, 'b': jax.devices()[0]})\n"
+        "print(both['a'].sharding.mesh == mesh, both['b'].committed, jnp.ones(1).sharding)\n"
+        "(shard,) = a.addressable_shards\n"
+        "print(shard.data is a, [m.kind for m in jax.devices()[0].addressable_memories()])\n"
+        "from fxad.api import ported; n = len(ported._places)\n"
+        "del a, shard; gc.collect(); print(n - len(ported._places))\n"
+        "data = jax.make_array_from_process_local_data(place, np.ones(2))\n"
+        "print(data.sharding == place)\n"
+        "try: NamedSharding(mesh, P(), memory_kind='hbm')\n"
+        "except ValueError as error: print(error)\n"
+    )
+    assert out.strip().split("\n") == [
+        "True pinned_host True False",
+        "False pinned_host",
+        "True True SingleDeviceSharding(device=cpu:0, memory_kind=device)",
+        "True ['device', 'pinned_host', 'unpinned_host']",
+        "1",
+        "True",
+        "memory kind 'hbm': the CPU has device, pinned_host, unpinned_host (<string>:17)",
+    ]
+
+
+def test_what_needs_nothing_done_here_is_accepted():
+    out = aliased(
+        "import jax, jax.numpy as jnp\n"
+        "from jax.experimental.xla_metadata import set_xla_metadata\n"
+        "@set_xla_metadata(late=1)\n"
+        "def f(x):\n"
+        "    with set_xla_metadata(early=1):\n"
+        "        return set_xla_metadata(x @ x, name='y').sum()\n"
+        "x = jnp.eye(2)\n"
+        "forward, backward = jax.fwd_and_bwd(f, argnums=0)\n"
+        "y, pullback = forward(x)\n"
+        "print(y, backward(pullback, 1.0).tolist() == jax.grad(f)(x).tolist())\n"
+        "forward, backward = jax.fwd_and_bwd(lambda x, w: (x @ w, w), (1,), has_aux=True)\n"
+        "y, pullback, aux = forward(x, x + 1)\n"
+        "print(y.shape, [v.shape for v in backward(pullback, y)], aux.shape)\n"
+        "jax.profiler.ProfileOptions().host_tracer_level = 1\n"
+        "struct = jax.ShapeDtypeStruct((), 'int32')\n"
+        "print(jax.jit(lambda k, x: x, static_argnums=0).trace(struct, struct).out_info)\n"
+        "print(jax.jit(lambda x: x * 2).eval_shape(struct))\n"
+        "memory = jax.jit(lambda x: x * 2).lower(x).compile().memory_analysis()\n"
+        "print(memory.argument_size_in_bytes, memory.output_size_in_bytes, memory['arena_bytes'])\n"
+    )
+    assert out.strip().split("\n") == [
+        "2.0 True",
+        "(2, 2) [(2, 2)] (2, 2)",
+        *["ShapeDtypeStruct(shape=(), dtype=int32)"] * 2,
+        "16 16 0",
+    ]
+
+
+def test_callbacks_take_lanes_where_they_are_told_how():
+    out = aliased(
+        "import jax, jax.numpy as jnp, numpy as np\n"
+        "from jax.experimental import io_callback\n"
+        "x = jnp.arange(3)\n"
+        "def called(**how): return lambda x: jax.pure_callback(np.asarray, x, x, **how)\n"
+        "def ordered(x): return io_callback(np.asarray, x, x, ordered=True)\n"
+        "for f in (called(), ordered, jax.jit(called())):\n"
+        "    try: print(jax.vmap(f)(x))\n"
+        "    except (NotImplementedError, ValueError) as error: print(error)\n"
+        "    print(f(x))\n"
+        "print(jax.vmap(called(vmap_method='sequential'))(x))\n"
+    )
+    first, *rest = out.strip().split("\n")
+    assert "vmap of the callback asarray: say how with pure_callback(..., vmap_method=" in first
+    assert "an ordered io_callback takes no lanes" in rest[1]
+    assert [rest[0], rest[2], rest[4], rest[5]] == ["[0 1 2]"] * 4
+
+
+def test_jaxs_settings_of_the_cache_are_fxads(tmp_path):
+    out = aliased(
+        "import jax, fxad\n"
+        f"jax.config.update('jax_compilation_cache_dir', {str(tmp_path / 'one')!r})\n"
+        "print(fxad.config.cache_dir == jax.config.jax_compilation_cache_dir)\n"
+        "from jax.experimental.compilation_cache import compilation_cache as cc\n"
+        f"cc.set_cache_dir({str(tmp_path / 'two')!r})\n"
+        "print(fxad.config.cache_dir.endswith('two'))\n"
+        "cc.reset_cache(); jax.config.update('jax_enable_compilation_cache', False)\n"
+        "print(fxad.config.cache_dir, fxad.config.cache)\n"
+    )
+    assert out.strip().split("\n") == ["True", "True", "None False"]

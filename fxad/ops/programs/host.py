@@ -3,7 +3,8 @@
     ys = host(*xs; function=@f, results=(f32[3],), effects=("host",), lanes=())
 
 `function` takes NumPy arrays and returns a sequence of arrays of the types in `results`. A call
-with effects is never dropped, merged with another or moved past one.
+with effects is never dropped, merged with another or moved past one. With `unmapped`, what to do
+instead, it refuses lanes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import TypeMismatch, UnmappableError
 from fxad.core.types import ArrayType
 from fxad.ir.loops import HostCall
 from fxad.ir.program import Symbol
@@ -78,6 +79,10 @@ def _jvp(primals: AnyValues, tangents: AnyTangents, outs: AnyValues, **params: A
 
 
 def _batch(size: int, batched: Sequence[bool], args: AnyValues, **params: Any) -> AnyValues:
+    if "unmapped" in params:
+        raise UnmappableError(
+            f"vmap of the callback {params['function'].name}: {params['unmapped']}"
+        )
     return host(*args, **{**params, "lanes": (*params["lanes"], (size, tuple(batched)))})
 
 
@@ -107,7 +112,9 @@ def call_host(
     args: AnyValues,
     results: tuple[ArrayType, ...],
     effects: tuple[str, ...],
+    unmapped: str | None = None,
 ) -> tuple[Array, ...]:
-    """Record or make a call of a Python function."""
+    """Record or make a call of a Python function, which refuses lanes where `unmapped` says why."""
     symbol = Symbol(name, function)
-    return host(*args, function=symbol, results=results, effects=effects, lanes=())
+    more = {} if unmapped is None else {"unmapped": unmapped}
+    return host(*args, function=symbol, results=results, effects=effects, lanes=(), **more)

@@ -1,0 +1,116 @@
+"""A Jaxpr in JAX's notation.
+
+{ lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b 2.0:f32[] in (c,) }
+
+Constants stand before the semicolon. Names are letters in the order of their first appearance, one
+for each value of the Jaxpr and of those inside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fxad.ir.program import letters
+
+WIDTH = 80
+
+
+def text_of(jaxpr: Any) -> str:
+    """The text, in lines of at most 80 characters where what is in them can be parted; `_` is a
+    result that nobody reads."""
+    return "\n".join(_Printer().jaxpr(jaxpr, 0))
+
+
+class _Printer:
+    def __init__(self) -> None:
+        self._names: dict[Any, str] = {}
+        self._letters = map(letters, itertools.count())
+        self._read: set[Any] = set()
+
+    def jaxpr(self, jaxpr: Any, used: int) -> list[str]:
+        """Lines of a Jaxpr that begins `used` characters into its line."""
+        self._read.update(a for e in jaxpr.eqns for a in e.invars if not hasattr(a, "val"))
+        self._read.update(a for a in jaxpr.outvars if not hasattr(a, "val"))
+        self._read.update(jaxpr.constvars, jaxpr.invars)
+        consts, inputs = self._typed(jaxpr.constvars), self._typed(jaxpr.invars)
+        head = f"{{ lambda {consts}; {inputs}. let" if consts else f"{{ lambda ; {inputs}. let"
+        inner = [self._equation(eqn, used + 4) for eqn in jaxpr.eqns]
+        end = f"in {self._results(jaxpr.outvars)} }}"
+        lines = [line for equation in inner for line in equation]
+        flat = f"{head} {'; '.join(lines)} {end}"
+        if all(len(e) == 1 for e in inner) and used + len(flat) <= WIDTH:
+            return [flat]
+        return [head, *(f"    {line}" for line in lines), f"  {end}"]
+
+    def _equation(self, eqn: Any, used: int) -> list[str]:
+        results = self._typed(eqn.outvars)
+        head = f"{results} = {eqn.primitive}" if results else str(eqn.primitive)
+        params = [
+            self._param(k, v, used + 2) for k, v in sorted(eqn.params.items(), key=_name_first)
+        ]
+        operands = "".join(f" {self._atom(a)}" for a in eqn.invars)
+        if not params:
+            return [head + operands]
+        flat = f"{head}[{' '.join(line for lines in params for line in lines)}]{operands}"
+        if all(len(lines) == 1 for lines in params) and used + len(flat) <= WIDTH:
+            return [flat]
+        return [
+            f"{head}[",
+            *(f"  {line}" for lines in params for line in lines),
+            f"]{operands}",
+        ]
+
+    def _param(self, name: str, value: Any, used: int) -> list[str]:
+        inside = _inside(value)
+        if inside is None:
+            return [f"{name}={_plain(value)}"]
+        if not isinstance(value, tuple):
+            first, *rest = self.jaxpr(inside[0], used + len(name) + 1)
+            return [f"{name}={first}", *rest]
+        lines = [line for one in inside for line in self.jaxpr(one, used + 2)]
+        return [f"{name}=(", *(f"  {line}" for line in lines), ")"]
+
+    def _typed(self, variables: Sequence[Any]) -> str:
+        return " ".join(f"{self._name(v)}:{_type(v)}" for v in variables)
+
+    def _results(self, atoms: Sequence[Any]) -> str:
+        names = [self._atom(a) for a in atoms]
+        return f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
+
+    def _atom(self, atom: Any) -> str:
+        if hasattr(atom, "val"):
+            return f"{atom.val}:{_type(atom)}"
+        return self._name(atom)
+
+    def _name(self, variable: Any) -> str:
+        if variable not in self._read:
+            return "_"
+        found = self._names.get(variable)
+        if found is None:
+            found = self._names[variable] = next(self._letters)
+        return found
+
+
+def _name_first(param: tuple[str, Any]) -> tuple[bool, str]:
+    return param[0] != "name", param[0]
+
+
+def _type(atom: Any) -> str:
+    return atom.aval.str_short(short_dtypes=True)
+
+
+def _inside(value: Any) -> list[Any] | None:
+    """The Jaxprs that a parameter is, or is a tuple of."""
+    values = value if isinstance(value, tuple) else (value,)
+    found: list[Any] = [getattr(v, "jaxpr", v) for v in values]
+    return found if found and all(hasattr(v, "invars") for v in found) else None
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, np.dtype):
+        return value.name
+    return getattr(value, "__name__", None) or str(value)

@@ -1,0 +1,25 @@
+"""`jax.experimental.compilation_cache.compilation_cache`: where compiled programs are kept.
+
+set_cache_dir("cache")      # as fxad.config.cache_dir = "cache"
+"""
+
+from __future__ import annotations
+
+from fxad.core.config import config
+
+__all__ = ["is_initialized", "reset_cache", "set_cache_dir"]
+
+
+def set_cache_dir(path: str | None) -> None:
+    """Keep compiled programs in this directory from now on; None: in the user's own."""
+    config.cache_dir = path
+
+
+def reset_cache() -> None:
+    """Keep them in the user's directory again. What is there stays."""
+    config.cache_dir = None
+
+
+def is_initialized() -> bool:
+    """Whether programs are kept."""
+    return bool(config.cache)
