@@ -258,7 +258,7 @@ def explain_retrace(function: Callable[..., Any]) -> Callable[..., str]:
     >>> f = fxad.jit(lambda x: jnp.sin(x))
     >>> y = f(jnp.ones(2))
     >>> print(fxad.debug.explain_retrace(f)(jnp.ones(3)))
-    jit(<lambda>) is traced again: args[0] is f32[3], not f32[2]
+    jit(f) is traced again: args[0] is f32[3], not f32[2]
     """
     if not isinstance(function, Jit):
         raise TypeMismatch(
