@@ -7,7 +7,7 @@ What differs otherwise is listed in docs/from-jax.md, where this list stands too
 - a known index out of range is clamped, or dropped by updates;
 - the slope of `abs` at 0 is 1;
 - `vmap` of `pure_callback` needs its `vmap_method`, and refuses an ordered `io_callback`;
-- `repr` of weakly typed arrays says so;
+- `repr` of weakly typed arrays says so, and a number formats as Python's does;
 - `random.key` makes typed keys.
 """
 
@@ -23,5 +23,6 @@ def follow_jax() -> None:
     semantics.known_indices_are_checked = False
     semantics.abs_is_flat_at_zero = False
     semantics.weak_types_are_told = True
+    semantics.numbers_format_as_arrays = False
     semantics.callbacks_take_lanes = False
     semantics.keys_are_words = False

@@ -218,7 +218,14 @@ class Concrete(Array):
         return self
 
     def __format__(self, spec: str) -> str:
-        return format(self.data.item(), spec) if spec and not self.type.shape else str(self)
+        if self.type.shape or self.type.dtype is KEY:
+            if spec:
+                raise TypeError(
+                    f"format {spec!r} is for one number, not {self.type}; use numpy.array2string"
+                )
+            return str(self)
+        whole = not spec and semantics.numbers_format_as_arrays
+        return str(self) if whole else format(self.data.item(), spec)
 
     def __repr__(self) -> str:
         if self.is_deleted():

@@ -376,3 +376,9 @@ def test_values_that_depend_on_no_argument_are_not_blamed_on_one():
     with pytest.raises(ConcretizationError) as caught:
         jit(lambda x: fxad.grad(lambda y: float(y) * x)(2.0))(X)
     assert "depends on" not in str(caught.value)
+
+
+def test_a_format_is_for_one_number():
+    assert f"{jnp.float32(0.1)} {jnp.float32(0.1):.3f} {jnp.arange(2)}" == "0.1 0.100 [0 1]"
+    with pytest.raises(TypeError, match="'.2f' is for one number, not f32"):
+        f"{jnp.asarray(V):.2f}"

@@ -348,6 +348,7 @@ def test_what_jax_tells_of_types_is_told():
         "except ValueError as error: print(isinstance(error, jax.dtypes.TypePromotionError))\n"
         "print(jax.lax.Precision('highest').name, jax.lax.Precision(None).name)\n"
         "print(hasattr(jax.checkpoint_policies, 'xyz'), jax.config.jax_scan3)\n"
+        "print(f'{jnp.float32(0.1)} {jnp.float32(0.1):.2f} {jnp.arange(2)}')\n"
     )
     assert out.strip().split("\n") == [
         "Array(2, dtype=int32, weak_type=True) Array(2., dtype=float32) "
@@ -356,6 +357,7 @@ def test_what_jax_tells_of_types_is_told():
         "True",
         "HIGHEST DEFAULT",
         "False False",
+        "0.10000000149011612 0.10 [0 1]",
     ]
 
 
