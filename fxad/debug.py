@@ -135,20 +135,22 @@ def breakpoint(
 ) -> None:
     """Stop in Python's debugger when the values exist, also inside compiled code.
 
-    The debugger shows the line of the call, and all names of the function around it with their
-    values, traced ones as arrays; `u` leads to the functions around that were traced with it (the
-    innermost `num_frames`), `c` goes on. Values given by position and by name are `args` and
-    `values` there. What is called is `sys.breakpointhook`, so PYTHONBREAKPOINT chooses the
-    debugger (0: none). Called as often as `callback` calls its function. The other arguments are
-    accepted for code ported from JAX.
+    The debugger shows the line of the call, and all variables of the function around it, traced
+    values as arrays; `u` leads to the functions around that were traced with it (the innermost
+    `num_frames`), `c` goes on. They are kept for as long as the compiled function is. Values given
+    by position and by name are `args` and `values` there. What is called is `sys.breakpointhook`,
+    so PYTHONBREAKPOINT chooses the debugger (0: none). Called as often as `callback` calls its
+    function. The other arguments are accepted for code ported from JAX.
 
     >>> from unittest.mock import patch
     >>> with patch("sys.breakpointhook", lambda: print("stopped")):
     ...     fxad.debug.breakpoint(jnp.ones(2), step=3)
     stopped
     """
-    places = breakpoints.places_of(sys._getframe(1))[:num_frames]
-    traced, with_arrays = breakpoints.traced_values(places)
+    frames = breakpoints.frames_of(sys._getframe(1))
+    if num_frames is not None:
+        frames = frames[: max(num_frames, 1)]
+    traced, with_arrays = breakpoints.traced_values(frames)
 
     def stop(args: tuple, values: dict[str, Any], *arrays: Any) -> None:
         inner, *outer = with_arrays(*map(to_value, arrays))
@@ -178,8 +180,8 @@ def pure_callback(
     Array([1., 2., 3.], dtype=float32)
     """
     unmapped = None
-    if vmap_method is None and not semantics.callbacks_take_lanes:
-        unmapped = "say how with pure_callback(..., vmap_method='sequential')"
+    if vmap_method is None and semantics.callbacks_need_vmap_method:
+        unmapped = "choose how with pure_callback(..., vmap_method='sequential')"
     return _call(callback, name_of(callback), result_shape_dtypes, (), args, kwargs, unmapped)
 
 
@@ -203,8 +205,8 @@ def io_callback(
     [4.0]
     """
     unmapped = None
-    if ordered and not semantics.callbacks_take_lanes:
-        unmapped = "an ordered io_callback takes no lanes"
+    if ordered and semantics.callbacks_need_vmap_method:
+        unmapped = "an ordered io_callback cannot be mapped"
     return _call(function, name_of(function), result, _EFFECT, args, kwargs, unmapped)
 
 

@@ -20,18 +20,25 @@ def spelled(tokenizer: Tokenizer, prompt: Sequence[int], drawn: Iterable[int]) -
     """The text of tokens that follow a prompt, in parts as they come: a character may be split over
     several tokens."""
     tokens = [int(token) for token in prompt]
-    shown = len(tokenizer.decode(tokens))
+    text = tokenizer.decode(tokens)
+    shown = len(text)
     for token in drawn:
         tokens.append(token)
         text = tokenizer.decode(tokens)
         if not text.endswith("\ufffd"):
             yield text[shown:]
             shown = len(text)
+    if text[shown:]:
+        yield text[shown:]
 
 
 class Chat:
     """A conversation with a model. `messages` holds what was said, objects with a role and a
-    content; `limits` are those of `generate`: temperature, top_k, top_p, seed, window."""
+    content; `limits` are those of `generate`: temperature, top_k, top_p, seed.
+
+    What exceeds the model's context is left out: the oldest questions with their answers, never
+    what the system said.
+    """
 
     def __init__(
         self,
@@ -57,11 +64,19 @@ class Chat:
         ids that the model lacks.
         """
         asked = [*self.messages, {"role": "user", "content": question}]
-        text = self._template.render(asked, add_generation_prompt=True)
-        prompt = [int(token) for token in self._tokenizer.encode(text)]
-        limits = {"vocab": self._tokenizer.size, **self._limits}
+        prompt = self._prompt(asked)
+        while len(prompt) + self._tokens > self._config.context and len(asked) > 2:
+            first = asked[0]["role"] == "system"
+            del asked[first : first + 2]
+            prompt = self._prompt(asked)
+        ends = getattr(getattr(self._tokenizer, "ids", None), "eos", ())
+        limits = {"vocab": self._tokenizer.size, "ends": ends, **self._limits}
         drawn = generate(self._params, self._config, prompt, self._tokens, **limits)
         return self._said(asked, spelled(self._tokenizer, prompt, drawn))
+
+    def _prompt(self, messages: list[dict[str, str]]) -> list[int]:
+        text = self._template.render(messages, add_generation_prompt=True)
+        return [int(token) for token in self._tokenizer.encode(text)]
 
     def _said(self, asked: list[dict[str, str]], parts: Iterator[str]) -> Iterator[str]:
         answer = ""

@@ -60,7 +60,7 @@ class SampleOptions:
     temperature: float = option(0.8, "0 takes the likeliest token, 1 samples as trained")
     top_k: int = option(200, "sample from so many of the likeliest tokens")
     seed: int = option(0, "seed of the sampling")
-    window: int = option(1024, "see at most so many of the last tokens")
+    window: int = option(1024, "see at most so many of the last tokens (a chat: all that fit)")
     top_p: float | None = option(None, "sample from the likeliest tokens of this probability")
     dtype: str | None = option(None, "of the parameters (default: as saved)", DTYPES)
     averaged: bool = option(False, "the averaged weights of a run trained with --average")
@@ -383,7 +383,8 @@ def _talk(
 ) -> None:
     """Answer the prompt, or one question a line until there are no more."""
     params, config = _in_dtype(params, config, o)
-    chat = Chat(params, config, tokenizer, template, o.system, o.tokens, **_limits(o))
+    limits = {name: value for name, value in _limits(o).items() if name != "window"}
+    chat = Chat(params, config, tokenizer, template, o.system, o.tokens, **limits)
     for question in [o.prompt] if o.prompt is not None else _questions():
         _show(chat.ask(question), output)
         if output.error is not None:
@@ -392,14 +393,23 @@ def _talk(
 
 def _questions() -> Iterator[str]:
     """Lines of the standard input that are not empty, asked for where somebody types them."""
-    mark = "> " if sys.stdin.isatty() else ""
+    if sys.stdin is None:  # closed
+        return
     while True:
-        try:
-            line = input(mark)
-        except EOFError:
-            return
+        if sys.stdin.isatty():
+            try:
+                line = input("> ")
+            except EOFError:
+                return
+        else:
+            read = getattr(sys.stdin, "buffer", None)
+            line = (
+                sys.stdin.readline() if read is None else read.readline().decode(errors="replace")
+            )
+            if not line:
+                return
         if line.strip():
-            yield line
+            yield line.strip()
 
 
 def _in_dtype(params: Any, config: models.Config, o: SampleOptions) -> tuple[Any, models.Config]:

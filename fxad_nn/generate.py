@@ -6,7 +6,7 @@ for token in generate(params, config, prompt=[5, 3], count=100, seed=0):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -72,10 +72,11 @@ def generate(
     vocab: int | None = None,
     window: int | None = None,
     top_p: float | None = None,
+    ends: Collection[int] = (),
 ) -> Iterator[int]:
     """An iterator of `count` tokens that continue `prompt`, the same ones for the same seed.
 
-    It stops before one of `config.ends`, the tokens that end a text.
+    It stops before one of `config.ends`, the tokens that end a text, or of `ends`.
 
     A cache holds keys and values of the last `window` tokens (default: the model's context). When
     it is full the later half of them is read again from the start of the context, and goes on
@@ -115,7 +116,7 @@ def generate(
             last = np.int32(min(held, new.shape[1]) - 1)
             token, cache = step(params, cache, new, position, last, drawn, limits, seen=seen)
             tokens.append(int(token))
-            if tokens[-1] in config.ends:
+            if tokens[-1] in config.ends or tokens[-1] in ends:
                 return
             yield tokens[-1]
 

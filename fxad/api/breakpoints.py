@@ -1,8 +1,8 @@
 """Stopping in a debugger in the frames of traced code, when its values exist.
 
 When compiled code runs, the frames in which it was traced are gone. So a breakpoint notes them
-while it is traced: file, line, names and values. Later the debugger is called from frames made
-anew, of the same file and line, in which traced values have become arrays.
+while it is traced: file, line, names and values. Later the debugger is called from recreated
+frames, of the same file and line, in which traced values have become arrays.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from types import FrameType
 from typing import Any
 
 from fxad.core import pytree
+from fxad.core.errors import LeakedTracerError
+from fxad.core.pytree import TreeDef
 from fxad.core.record import record
 from fxad.core.source import PACKAGE
 from fxad.trace.array import Array
-from fxad.trace.tracer import Tracer
+from fxad.trace.tracer import Tracer, check_alive
 
 _STOP = "__stop__"
 
 
 @record
-class Place:
-    """A frame of the user's: where it was, and what its names meant."""
+class Frame:
+    """A frame of the user's: its function, the line it was at, and its variables."""
 
     file: str
     line: int
@@ -32,11 +34,11 @@ class Place:
     globals: dict[str, Any]
     locals: dict[str, Any]
 
-    def having(self, values: dict[str, Any]) -> Place:
-        return Place(self.file, self.line, self.name, self.globals, {**self.locals, **values})
+    def having(self, values: dict[str, Any]) -> Frame:
+        return Frame(self.file, self.line, self.name, self.globals, {**self.locals, **values})
 
 
-def places_of(frame: FrameType) -> list[Place]:
+def frames_of(frame: FrameType) -> list[Frame]:
     """The frame, and those around it that are being traced: innermost first, the library's left
     out. Frames outside of all tracing are still there when the code runs."""
     frames: list[FrameType] = []
@@ -52,69 +54,82 @@ def places_of(frame: FrameType) -> list[Place]:
             frames.append(around)
         around = around.f_back
     return [
-        Place(f.f_code.co_filename, f.f_lineno, f.f_code.co_name, f.f_globals, dict(f.f_locals))
+        Frame(f.f_code.co_filename, f.f_lineno, f.f_code.co_name, f.f_globals, dict(f.f_locals))
         for f in frames[:traced]
     ]
 
 
-def traced_values(places: Sequence[Place]) -> tuple[list[Tracer], Callable[..., list[Place]]]:
-    """The traced values among the names of places, and a function of arrays for them that gives the
-    places with these instead."""
+@record
+class _Tree:
+    """A variable with traced values in it: its leaves, with numbers in the traced ones' stead."""
+
+    leaves: tuple[Any, ...]
+    numbers: dict[int, int]  # of leaves: of traced values
+    tree: TreeDef
+    variable: Any
+
+    def having(self, arrays: Sequence[Array]) -> Any:
+        filled = [arrays[self.numbers[i]] if i in self.numbers else x for i, x in self._numbered()]
+        try:
+            return self.tree.unflatten(filled)
+        except Exception:  # of the user's own class
+            return self.variable
+
+    def _numbered(self) -> Any:
+        return enumerate(self.leaves)
+
+
+def traced_values(frames: Sequence[Frame]) -> tuple[list[Tracer], Callable[..., list[Frame]]]:
+    """The traced values among the variables of frames, and a function of arrays for them that gives
+    the frames with these instead."""
     found: list[Tracer] = []
 
-    def position(leaf: Any) -> Any:
-        if not isinstance(leaf, Tracer):
-            return leaf
-        found.append(leaf)
-        return _At(len(found) - 1)
-
-    def replaced(variable: Any, change: Callable[[Any], Any]) -> Any:
+    def noted(variable: Any) -> Any:
         try:
-            return pytree.map(change, variable)
-        except (TypeError, ValueError):  # of nodes that cannot be taken apart or made again
+            leaves, tree = pytree.flatten(variable)
+        except Exception:  # what cannot be taken apart stays as it is
             return variable
+        traced = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer) and _lives(leaf)]
+        if not traced:
+            return variable
+        numbers = {leaf: len(found) + n for n, leaf in enumerate(traced)}
+        found.extend(leaves[i] for i in traced)
+        rest = tuple([None if i in numbers else leaf for i, leaf in enumerate(leaves)])
+        return _Tree(rest, numbers, tree, variable)
 
-    marked = [{k: replaced(v, position) for k, v in p.locals.items()} for p in places]
+    known = [f.having({k: noted(v) for k, v in f.locals.items()}) for f in frames]
 
-    def with_arrays(*arrays: Array) -> list[Place]:
-        def array(leaf: Any) -> Any:
-            return arrays[leaf.number] if isinstance(leaf, _At) else leaf
+    def with_arrays(*arrays: Array) -> list[Frame]:
+        def value(variable: Any) -> Any:
+            return variable.having(arrays) if isinstance(variable, _Tree) else variable
 
-        known = [{k: replaced(v, array) for k, v in names.items()} for names in marked]
-        return [place.having(names) for place, names in zip(places, known, strict=True)]
+        return [f.having({k: value(v) for k, v in f.locals.items()}) for f in known]
 
     return found, with_arrays
 
 
-@record
-class _At:
-    """The place of a traced value in a list of them."""
+def _lives(value: Tracer) -> bool:
+    """Whether a traced value may be used here: its trace has not ended."""
+    try:
+        check_alive(value)
+    except LeakedTracerError:
+        return False
+    return True
 
-    number: int
 
-
-def stop_in(places: Sequence[Place]) -> None:
+def stop_in(frames: Sequence[Frame]) -> None:
     """Call `sys.breakpointhook` in frames like these, innermost first."""
-    inner, *outer = places
-    stop: Callable[[], Any] = _frame(inner, sys.breakpointhook, after=True)
-    for place in outer:
-        stop = _frame(place, stop)
+    stop: Callable[[], Any] = sys.breakpointhook
+    for frame in frames:
+        stop = _recreated(frame, stop)
     stop()
 
 
-def _frame(place: Place, call: Callable[[], Any], after: bool = False) -> Callable[[], Any]:
-    """A function that makes a call from a frame like a place. after: a line follows, where a
-    debugger stops, as after Python's own `breakpoint()`."""
-    line = place.line
-    calls = [ast.Expr(ast.Call(ast.Name(_STOP, ast.Load()), [], []))]
-    lines = [line]
-    if after:
-        calls.append(ast.Expr(ast.Name(_STOP, ast.Load())))
-        lines = [line, line + 1]
-    for statement, number in zip(calls, lines, strict=True):
-        for node in ast.walk(statement):
-            node.lineno = node.end_lineno = number  # type: ignore[attr-defined]
-            node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
-    module = ast.Module(list[ast.stmt](calls), [])
-    code = compile(module, place.file, "exec").replace(co_name=place.name)
-    return lambda: exec(code, place.globals, {**place.locals, _STOP: call})
+def _recreated(frame: Frame, call: Callable[[], Any]) -> Callable[[], Any]:
+    """A function that makes a call from a frame like this one."""
+    statement = ast.Expr(ast.Call(ast.Name(_STOP, ast.Load()), [], []))
+    for node in ast.walk(statement):
+        node.lineno = node.end_lineno = frame.line  # type: ignore[attr-defined]
+        node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
+    code = compile(ast.Module([statement], []), frame.file, "exec").replace(co_name=frame.name)
+    return lambda: exec(code, frame.globals, {**frame.locals, _STOP: call})

@@ -496,7 +496,12 @@ def eval_jaxpr(
     if counts != wanted:
         raise BadArgument(f"eval_jaxpr: {counts} consts and arguments for {wanted} in the Jaxpr")
     given = [to_value(v) if is_array_like(v) else v for v in (*consts, *args)]
-    return list(run(jaxpr.program.closed(), given))
+    found = run(jaxpr.program.closed(), given)
+    return [_number(v) if isinstance(v, ir.Lit) else v for v in found]
+
+
+def _number(value: ir.Lit) -> Concrete:
+    return Concrete(np.asarray(value.value, value.type.dtype))
 
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr, *args: Any) -> Any:

@@ -20,8 +20,8 @@ WIDTH = 80
 
 
 def text_of(jaxpr: Any) -> str:
-    """The text, in lines of at most 80 characters where what is in them can be parted; `_` is a
-    result that nobody reads."""
+    """The text: a line for each equation, with parameters on lines of their own where it would
+    exceed 80 characters. `_` is a result that nobody reads."""
     return "\n".join(_Printer().jaxpr(jaxpr, 0))
 
 
@@ -113,4 +113,5 @@ def _inside(value: Any) -> list[Any] | None:
 def _plain(value: Any) -> str:
     if isinstance(value, np.dtype):
         return value.name
-    return getattr(value, "__name__", None) or str(value)
+    text = getattr(value, "__name__", None) or str(value)
+    return f"<{type(value).__name__}>" if " at 0x" in text or "\n" in text else text

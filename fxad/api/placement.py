@@ -284,7 +284,7 @@ def make_mesh(
     devices: Any = None,
 ) -> Mesh:
     """A mesh of the one device. Raises BadArgument if `axis_shapes` is not all ones."""
-    axis_types = axis_types or (AxisType.Explicit,) * len(axis_names)
+    axis_types = axis_types or (AxisType.Explicit,) * len(axis_shapes)
     if math.prod(axis_shapes) != 1:
         raise BadArgument(f"make_mesh: shape {tuple(axis_shapes)} needs several devices: {_ONE}")
     found = np.empty(tuple(axis_shapes), object)

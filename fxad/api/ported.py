@@ -58,30 +58,39 @@ def device_put(
     for place in (device, src):
         if isinstance(place, str):
             raise BadArgument(f"device_put: expected a device, got {place!r}; see fxad.devices()")
-    if device is None or isinstance(device, Device) or hasattr(device, "device_set"):
-        return pytree.map(lambda leaf: _put(leaf, device), x)
-    return pytree.map(_put, x, device)
+    leaves, tree = pytree.flatten(x)
+    given = pytree.broadcast_prefix(device, x, is_leaf=_is_device)
+    return tree.unflatten([_put(leaf, to) for leaf, to in zip(leaves, given, strict=True)])
 
 
-def _put(leaf: Any, place: Any) -> Any:
+def _is_device(device: Any) -> bool:
+    return device is None or isinstance(device, Device) or hasattr(device, "device_set")
+
+
+def _put(leaf: Any, device: Any) -> Any:
+    if not _is_device(device):
+        raise BadArgument(f"device_put: expected a device or a sharding, got {device!r}")
     value = to_value(leaf)
     if not isinstance(value, Concrete):
         return kept(value)
-    _ = value.data  # raises if it is gone
+    data = value.data  # raises if it is gone
     made = kept(value)
-    if place is not None:
-        key = id(made)
-        _places[key] = weakref.ref(made, lambda _: _places.pop(key, None)), place
+    if device is None:
+        return made
+    if made is leaf:  # the same memory, under a device of its own
+        made = Concrete.of(data, made.type, made.weak)
+    key = id(made)
+    _devices[key] = weakref.ref(made, lambda _: _devices.pop(key, None)), device
     return made
 
 
-# Of arrays that were put somewhere, by their id: they have no attribute for it.
-_places: dict[int, tuple[weakref.ref[Any], Any]] = {}
+# What arrays were put on, by their id: they have no attribute for it.
+_devices: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
-def place_of(array: Any) -> Any:
+def device_of(array: Any) -> Any:
     """The device or sharding that `device_put` was given for an array, or None."""
-    return _places.get(id(array), (None, None))[1]
+    return _devices.get(id(array), (None, None))[1]
 
 
 def device_get(x: Any) -> Any:

@@ -32,14 +32,24 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[st
     kept = dict.fromkeys(v for v in program.outputs if isinstance(v, Var))
     arguments = [v for v in program.inputs if v in kept]
     made = [v for v in kept if v not in program.inputs]
-    return [f"{v.type} {_origin(v, program)}" for v in (*arguments, *made)]
+    makers = _Makers(program)
+    return [f"{v.type} {_origin(v, makers)}" for v in (*arguments, *made)]
 
 
-def _origin(var: Var, program: Program) -> str:
-    named = next((e for e in program.eqns if e.op.name == "name" and _about(e, var)), None)
-    if named is not None:
+class _Makers:
+    """The equations of a program that make values, and those that name them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.made: dict[Any, Eqn] = {v: eqn for eqn in program.eqns for v in eqn.outputs}
+        names = [eqn for eqn in program.eqns if eqn.op.name == "name"]
+        self.named = {v: eqn for eqn in names for v in (*eqn.inputs, *eqn.outputs)}
+
+
+def _origin(var: Var, makers: _Makers) -> str:
+    program, eqn = makers.program, makers.made.get(var)
+    if (named := makers.named.get(var)) is not None:
         return f"named {named.params['name']!r} from {named.where}"
-    eqn = next((e for e in program.eqns if var in e.outputs), None)
     if eqn is None:
         if var in program.inputs:
             return f"from the argument {var.label or program.inputs.index(var)}"
@@ -48,12 +58,8 @@ def _origin(var: Var, program: Program) -> str:
         inside = eqn.params["program"]
         result = inside.outputs[eqn.outputs.index(var)]
         if isinstance(result, Var) and result not in inside.inputs:
-            return _origin(result, inside)
+            return _origin(result, _Makers(inside))
     return f"output of {eqn.op.name} from {eqn.where}"
-
-
-def _about(eqn: Eqn, var: Var) -> bool:
-    return var in eqn.outputs or var in eqn.inputs
 
 
 def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

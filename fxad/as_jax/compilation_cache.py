@@ -16,8 +16,8 @@ def set_cache_dir(path: str | None) -> None:
 
 
 def reset_cache() -> None:
-    """Keep them in the user's directory again. What is there stays."""
-    config.cache_dir = None
+    """Does nothing: programs that were read from the directory stay in memory, others are looked
+    for there again anyway."""
 
 
 def is_initialized() -> bool:

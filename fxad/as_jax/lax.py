@@ -5,8 +5,8 @@ Traceback (most recent call last):
     ...
 fxad.errors.TypeMismatch: lax.add: arguments of dtypes int32 and float32; lax converts ...
 
-fxad's own `lax` has the functions of `fxad.numpy` under these names. Code that runs with these
-runs with those: they only refuse what JAX refuses.
+fxad's own `lax` has the functions of `fxad.numpy` under these names. These only refuse what JAX
+refuses; others of `jax.lax`, such as `pow`, `select` and `clamp`, still convert.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import fxad.lax
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.promotion import entry_of
+from fxad.trace.array import Array
 
 _ALIKE = (
     "add atan2 bitwise_and bitwise_or bitwise_xor div eq ge gt le lt max min mul ne nextafter rem "
@@ -38,6 +39,10 @@ def _strict(name: str) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 2 and not kwargs and alike and not of_floats:
+            x, y = args
+            if isinstance(x, Array) and isinstance(y, Array) and x.type == y.type:
+                return function(x, y)
         given = (*args[: 1 + alike], *[v for k, v in kwargs.items() if k in ("x", "y")])
         dtypes = [entry_of(value)[0] for value in given]
         if alike:
@@ -49,6 +54,7 @@ def _strict(name: str) -> Callable[..., Any]:
             )
         return function(*args, **kwargs)
 
+    wrapped.__module__ = __name__
     return wrapped
 
 

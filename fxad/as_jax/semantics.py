@@ -22,7 +22,7 @@ def follow_jax() -> None:
     semantics.filled_arrays_are_strong = False
     semantics.known_indices_are_checked = False
     semantics.abs_is_flat_at_zero = False
-    semantics.weak_types_are_told = True
+    semantics.repr_shows_weak_types = True
     semantics.numbers_format_as_arrays = False
-    semantics.callbacks_take_lanes = False
+    semantics.callbacks_need_vmap_method = True
     semantics.keys_are_words = False

@@ -84,16 +84,27 @@ def fwd_and_bwd(
 def make_array_from_process_local_data(
     sharding: Any, local_data: Any, global_shape: Any = None
 ) -> Any:
-    """The data of this process, the only one, as arrays that lie under a sharding."""
-    return fxad.device_put(local_data, sharding)
+    """The data of this process, the only one, as arrays that lie under a sharding. Raises
+    BadArgument for another shape than `global_shape`."""
+    made = fxad.device_put(local_data, sharding)
+    if global_shape is not None:
+        fxad.tree.map(lambda leaf: _check_whole(leaf, global_shape), made)
+    return made
 
 
 def make_array_from_callback(
     shape: Sequence[int], sharding: Any, data_callback: Callable[..., Any], dtype: Any = None
 ) -> Any:
-    """The array whose only part is what `data_callback` gives for the slices of all its axes."""
-    whole = data_callback((slice(None),) * len(shape))
-    return fxad.device_put(fxad.numpy.asarray(whole, dtype), sharding)
+    """The array whose only part is what `data_callback` gives for the slices of all its axes.
+    Raises BadArgument where that has another shape."""
+    whole = fxad.numpy.asarray(data_callback((slice(None),) * len(shape)), dtype)
+    _check_whole(whole, shape)
+    return fxad.device_put(whole, sharding)
+
+
+def _check_whole(part: Any, shape: Sequence[int]) -> None:
+    if part.shape != tuple(shape):
+        raise BadArgument(f"the part of the only process has shape {part.shape}, not {shape}")
 
 
 class ProfileOptions:

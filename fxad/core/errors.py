@@ -11,7 +11,7 @@ A good message says what was wrong, what was seen and what to try.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 
@@ -86,16 +86,17 @@ class ConcretizationError(TraceError):
         return made
 
     _about = ("", "")
-    sources: frozenset[Any] = frozenset()  # variables of programs that the value depends on
+    value: Any = None  # the traced value, until it is known what it depends on
+    sources: Set[Any] = frozenset()  # variables of programs that it depends on
     inputs: tuple[int, ...] = ()  # those among the inputs of the function being traced
-    told = False
+    arguments_named = False
 
     def of_arguments(self, names: Sequence[str], function: str) -> None:
         """Say once which arguments the value depends on."""
-        if names and not self.told:
+        if names and not self.arguments_named:
             arguments = f"argument{'s' * (len(names) > 1)} {', '.join(names)} of {function}"
             self.args = (f"{self.args[0]} The value depends on the {arguments}.", *self.args[1:])
-            self.told = True
+            self.arguments_named = True
 
     def of_a_shape(self, action: str) -> ConcretizationError:
         """The error of a function that needs the value for a shape or bound of its own."""
@@ -106,7 +107,7 @@ class ConcretizationError(TraceError):
             "decides a shape is marked in static_argnums or static_argnames; the values of arrays "
             "cannot decide one, but functions such as nonzero and unique take the largest as size=."
         )
-        made.sources = self.sources
+        made.value, made.sources = self.value, self.sources
         return made
 
 

@@ -220,7 +220,8 @@ def _is_python_type(value: Any) -> bool:
 
 
 def result_type(*args: Any) -> np.dtype:
-    """The dtype that values, dtypes and Python scalars promote to together.
+    """The dtype that values, dtypes and Python scalars promote to together. The types int, float
+    and complex stand for numbers of theirs, which adapt; their names ("int") are dtypes.
 
     >>> jnp.result_type(jnp.int8, 1.0), jnp.result_type(jnp.bfloat16, jnp.float16)
     (dtype('float32'), dtype('float32'))

@@ -16,9 +16,9 @@ class Semantics:
     filled_arrays_are_strong = True  # full(3, 1.0); in JAX weak
     known_indices_are_checked = True  # x[9] of 3 elements; in JAX clamped, or dropped by updates
     abs_is_flat_at_zero = True  # the slope of |x| at 0; in JAX 1
-    weak_types_are_told = False  # in the repr of arrays; in JAX they are
+    repr_shows_weak_types = False  # of arrays; in JAX it does
     numbers_format_as_arrays = True  # f"{x}" of a 0-d x: 0.1; in JAX as Python's number
-    callbacks_take_lanes = True  # one by one; in JAX only if told how, and unordered
+    callbacks_need_vmap_method = False  # under vmap, and no order; in JAX they do
     keys_are_words = True  # random.key gives u32[2]; in JAX an element of its own dtype
 
 

@@ -175,7 +175,9 @@ def _size_of(number: Any, what: str, kinds: str = "`int`") -> int:
     try:
         return operator.index(number)
     except ConcretizationError as error:
-        raise ConcretizationError(f"{what} expects a concrete {kinds} value. {error}") from None
+        made = ConcretizationError(f"{what} expects a concrete {kinds} value. {error}")
+        made.value = error.value
+        raise made from None
     except TypeError:
         raise TypeMismatch(f"{what} must be an int, not {number!r}") from None
 

@@ -32,9 +32,9 @@ def sharding(self: Array) -> Any:
     `device_put` was given, if any."""
     if not isinstance(self, Concrete):
         return aval(self).sharding
-    place = ported.place_of(self)
-    given = isinstance(place, placement.Sharding)
-    return place if given else placement.SingleDeviceSharding(ported.Device())
+    given = ported.device_of(self)
+    sharded = isinstance(given, placement.Sharding)
+    return given if sharded else placement.SingleDeviceSharding(ported.Device())
 
 
 def aval(self: Array) -> Any:
@@ -54,7 +54,7 @@ def is_fully_replicated(self: Array) -> bool:
 
 def committed(self: Array) -> bool:
     """Whether the array was put on a device on purpose, by `device_put`."""
-    return ported.place_of(self) is not None
+    return ported.device_of(self) is not None
 
 
 def addressable_shards(self: Array) -> list[Any]:

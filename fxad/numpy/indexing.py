@@ -219,10 +219,12 @@ def _checked(number: int, size: int, axis: int, type_: ArrayType, wrap: bool) ->
 def _slice_axis(plan: Plan, axis: int, item: slice, size: int) -> None:
     for bound in (item.start, item.stop, item.step):
         if isinstance(bound, Tracer):
-            raise TracedIndexError(
+            made = TracedIndexError(
                 "slice bounds are traced, so the result's shape would depend on values; use "
-                "fxad.lax.dynamic_slice, whose size is fixed"
+                "fxad.lax.dynamic_slice, whose size is fixed."
             )
+            made.value = bound
+            raise made
     start, stop, step = item.indices(size)
     count = len(range(start, stop, step))
     if step < 0:

@@ -140,7 +140,7 @@ def _convert(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Atom |
     inner = defined.get(inputs[0])
     if inner is not None and inner.op is eqn.op:
         source = inner.inputs[0]
-        if _widens(source.type.dtype, inputs[0].type.dtype):
+        if _widens(source.type.dtype, inputs[0].type.dtype) and _is_rounded(source, defined):
             return _same(source, eqn)
     return _same(inputs[0], eqn)
 
@@ -149,6 +149,21 @@ def _widens(narrow: np.dtype, wide: np.dtype) -> bool:
     """Whether a float has every number of a narrower one."""
     both_floats = dt.is_float(narrow) and dt.is_float(wide)
     return both_floats and narrow.itemsize < wide.itemsize and wide.itemsize >= 4
+
+
+# Of a bfloat16 input a subnormal number may come, which rounding makes 0; what these compute in
+# float32 has been rounded already.
+_ROUNDED = frozenset("add convert div dot exp logistic mul sub sum tanh".split())
+
+
+def _is_rounded(atom: Atom, defined: Definitions) -> bool:
+    """Whether rounding a value to its own dtype leaves it as it is."""
+    if atom.type.dtype == dt.float16:
+        return True
+    made = defined.get(atom)
+    if made is None or made.op.name not in _ROUNDED:
+        return False
+    return made.op.name != "convert" or made.inputs[0].type.dtype.itemsize >= 4
 
 
 def _literal_operands(eqn: Eqn, inputs: tuple[Atom, ...], defined: Definitions) -> Eqn | None:

@@ -234,7 +234,7 @@ class Concrete(Array):
             words = np.array2string(words_of_keys(self._data))
             return f"Array({self.type.shape}, dtype=key<fry>) overlaying:\n{words}"
         text = np.array2string(self._data, separator=", ", prefix="Array(")
-        weak = ", weak_type=True" if self.weak and semantics.weak_types_are_told else ""
+        weak = ", weak_type=True" if self.weak and semantics.repr_shows_weak_types else ""
         return f"Array({text}, dtype={self.type.dtype.name}{weak})"
 
     def __str__(self) -> str:

@@ -91,12 +91,8 @@ class Tracer(Array):
     def _needs_value(self, action: str) -> ConcretizationError:
         check_alive(self)
         made = ConcretizationError.during(action, str(self.type), location.current())
-        made.sources = self._sources()
+        made.value = self
         return made
-
-    def _sources(self) -> frozenset[Any]:
-        """Variables from outside the equations recorded here that the value depends on."""
-        return frozenset()
 
     def __bool__(self) -> bool:
         if self.type.shape:
@@ -121,7 +117,7 @@ class Tracer(Array):
             f"NumPy was asked to read the traced value {self.type} "
             f"({location.current()}); use the function of the same name in fxad.numpy."
         )
-        made.sources = self._sources()
+        made.value = self
         raise made
 
     def item(self, *args: int) -> Any:
@@ -152,10 +148,6 @@ class StagedTracer(Tracer):
         self.weak = False
         self.where = where
         self.atom = atom
-
-    def _sources(self) -> frozenset[Any]:
-        level = self.level
-        return level.sources(self.atom) if isinstance(level, Staging) else frozenset()
 
 
 class CarryNote:
@@ -230,16 +222,15 @@ class Staging(Level):
         self._captured[id(value)] = (var, value)
         return var
 
-    def sources(self, atom: Var) -> frozenset[Var]:
-        """The inputs, here and on outer levels, that a variable depends on."""
-        needed: set[Atom] = {atom}
+    def needed(self, atoms: set[Atom]) -> tuple[set[Atom], list[Any]]:
+        """What variables depend on: inputs and consts of the program recorded here, and the values
+        of those consts."""
+        needed = set(atoms)
         for eqn in reversed(self.eqns):
             if not needed.isdisjoint(eqn.outputs):
                 needed.update(eqn.inputs)
                 needed.difference_update(eqn.outputs)
-        outside = [value for var, value in self._captured.values() if var in needed]
-        found = [value._sources() for value in outside if isinstance(value, Tracer)]
-        return frozenset(v for v in needed if isinstance(v, Var)).union(*found)
+        return needed, [value for var, value in self._captured.values() if var in needed]
 
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         atoms = tuple(
@@ -295,6 +286,8 @@ def stage(
         try:
             outputs = function(*tracers)
         except ConcretizationError as error:
+            if error.value is not None:
+                error.sources, error.value = _sources(error.value), None
             error.inputs = tuple([i for i, t in enumerate(tracers) if t.atom in error.sources])
             raise
         made = level.finish(tracers, outputs, name)
@@ -302,6 +295,27 @@ def stage(
         del tracers, outputs
         leaks.check_released(level, StagedTracer, name)
     return made
+
+
+def _sources(value: Tracer) -> set[Any]:
+    """The inputs that a traced value depends on, of the programs being recorded on all levels."""
+    found: set[Any] = set()
+    pending: dict[Level, set[Atom]] = {}
+
+    def depends_on(value: Any) -> None:
+        if isinstance(value, StagedTracer):
+            pending.setdefault(value.level, set()).add(value.atom)
+
+    depends_on(value)
+    while pending:  # a level captures values of outer ones only: each is gone through once
+        level = max(pending, key=lambda level: level.depth)
+        atoms = pending.pop(level)
+        if isinstance(level, Staging):
+            needed, outside = level.needed(atoms)
+            found |= needed
+            for captured in outside:
+                depends_on(captured)
+    return found
 
 
 def check_alive(tracer: Tracer) -> None:

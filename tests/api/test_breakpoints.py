@@ -105,6 +105,33 @@ def test_what_cannot_be_taken_apart_stays_as_it_is(stops) -> None:
     assert float(names["x"]) == 1.5 and set(names["mixed"]) == {1, "a"}
 
 
+class Shaped:
+    """A node that looks at its leaf."""
+
+    def __init__(self, leaf):
+        self.leaf, self.rank = leaf, leaf.ndim
+
+
+fxad.tree.register_node(Shaped, lambda s: ((s.leaf,), None), lambda _, leaves: Shaped(*leaves))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, fxad.jit])
+def test_no_variable_makes_it_fail(wrap, stops) -> None:
+    ended = []
+
+    def f(x):
+        lax.scan(lambda c, row: (ended.append(c) or c + row, None), x, jnp.ones(2))
+        itself = {"x": x}
+        itself["itself"] = itself
+        node = Shaped(x)
+        fxad.debug.breakpoint(num_frames=0)
+        return itself["x"] * 2 + node.leaf
+
+    assert float(started(wrap(f), jnp.float32(1.5))) == 4.5
+    names = stops[0][0][2]
+    assert float(names["x"]) == float(names["node"].leaf) == 1.5
+
+
 def test_in_pythons_debugger(tmp_path: Path) -> None:
     script = tmp_path / "stopping.py"
     script.write_text(
@@ -121,7 +148,7 @@ def test_in_pythons_debugger(tmp_path: Path) -> None:
         [sys.executable, str(script)], input=typed, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert "stopping.py(6)f()" in done.stdout
+    assert "stopping.py(5)f()" in done.stdout
     assert "(Pdb) Array(1., dtype=float32)" in done.stdout
-    assert "  6  ->\t    return y * 2" in done.stdout
+    assert "  5  ->\t    fxad.debug.breakpoint()" in done.stdout
     assert done.stdout.rstrip().endswith("2.0")

@@ -411,3 +411,22 @@ NOTATION = """
     ] b d
   in (k, e) }
 """
+
+
+@pytest.mark.parametrize(
+    "number",
+    [1.5, 3, True, 2 + 1j, np.float16(0.5), jnp.bfloat16(0.25), np.float64(0.1), np.int64(7)],
+)
+def test_numbers_among_the_results_are_arrays(number: Any) -> None:
+    captured = fxad.numpy.asarray(number, getattr(number, "dtype", None))
+    for f in (lambda x: (captured, x * captured), lambda x: (number, x)):
+        closed = fxad.make_jaxpr(f)(X)
+        wanted = fxad.tree.leaves(f(X))
+        for run in (
+            lambda *a: eval_jaxpr(*a),
+            lambda j, c, x: fxad.jit(eval_jaxpr, static_argnums=0)(j, c, x),
+        ):
+            for one, other in zip(run(closed.jaxpr, closed.consts, X), wanted, strict=True):
+                expected = fxad.numpy.asarray(other)
+                assert one.dtype == expected.dtype
+                np.testing.assert_array_equal(np.asarray(one), np.asarray(expected))

@@ -1,6 +1,7 @@
 """Fine-tuning from files to files: what is learned, kept, resumed and saved, and bad input."""
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ import fxad_nn
 import fxad_nn.train
 from fxad_nn import chat_template, store
 from fxad_nn.adapters import load_adapters
-from fxad_nn.chat import Chat
+from fxad_nn.chat import Chat, spelled
 from fxad_nn.cli import main
 from fxad_nn.epochs import Epochs
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
@@ -364,6 +365,26 @@ def test_a_model_answers_in_a_conversation(base, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("What comes after 1?\n\nAnd then?\n"))
     assert main(flags) == 0
     assert capsys.readouterr().out == "".join(f"{answer}\n" for answer in answers)
+
+
+def test_answers_end_and_long_conversations_lose_their_oldest_turns(base, monkeypatch):
+    model, tokenizer = fxad_nn.load(base), from_directory(base)
+    template = chat_template.from_directory(base)
+    said = [int(i) for i in tokenizer.encode("It is 2.<|im_end|>more")]
+    prompts = []
+
+    def drawn(params, config, prompt, count, vocab, ends):
+        prompts.append(tokenizer.decode(prompt))
+        return itertools.takewhile(lambda token: token not in ends, said)
+
+    monkeypatch.setattr("fxad_nn.chat.generate", drawn)
+    talk = Chat(model.params, model.config, tokenizer, template, system="Be brief.", tokens=20)
+    for number in range(12):
+        assert "".join(talk.ask(f"What comes after {number}?")) == "It is 2."
+    assert "after 0?" in prompts[1] and "after 0?" not in prompts[-1]
+    assert all("Be brief." in prompt for prompt in prompts)
+    assert all(len(tokenizer.encode(prompt)) + 20 <= model.config.context for prompt in prompts)
+    assert "".join(spelled(tokenizer, [], [*tokenizer.encode("a")])) == "a"
 
 
 def test_only_chat_models_talk(base, tmp_path, capsys):
