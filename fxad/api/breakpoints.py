@@ -61,22 +61,22 @@ def frames_of(frame: FrameType) -> list[Frame]:
 
 @record
 class _Tree:
-    """A variable with traced values in it: its leaves, with numbers in the traced ones' stead."""
+    """A variable with traced values in it. Of its leaves those are None; `numbers` says which they
+    are among all traced values."""
 
     leaves: tuple[Any, ...]
-    numbers: dict[int, int]  # of leaves: of traced values
+    numbers: dict[int, int]
     tree: TreeDef
     variable: Any
 
     def having(self, arrays: Sequence[Array]) -> Any:
-        filled = [arrays[self.numbers[i]] if i in self.numbers else x for i, x in self._numbered()]
+        leaves = list(self.leaves)
+        for leaf, number in self.numbers.items():
+            leaves[leaf] = arrays[number]
         try:
-            return self.tree.unflatten(filled)
+            return self.tree.unflatten(leaves)
         except Exception:  # of the user's own class
             return self.variable
-
-    def _numbered(self) -> Any:
-        return enumerate(self.leaves)
 
 
 def traced_values(frames: Sequence[Frame]) -> tuple[list[Tracer], Callable[..., list[Frame]]]:

@@ -54,7 +54,7 @@ def _strict(name: str) -> Callable[..., Any]:
             )
         return function(*args, **kwargs)
 
-    wrapped.__module__ = __name__
+    wrapped.__module__, wrapped.__qualname__ = __name__, name  # so that it can be pickled
     return wrapped
 
 
