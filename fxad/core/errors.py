@@ -95,7 +95,8 @@ class ConcretizationError(TraceError):
         """Say once which arguments the value depends on."""
         if names and not self.arguments_named:
             arguments = f"argument{'s' * (len(names) > 1)} {', '.join(names)} of {function}"
-            self.args = (f"{self.args[0]} The value depends on the {arguments}.", *self.args[1:])
+            text = str(self.args[0]).removesuffix(".")
+            self.args = (f"{text}. The value depends on the {arguments}.", *self.args[1:])
             self.arguments_named = True
 
     def of_a_shape(self, action: str) -> ConcretizationError:

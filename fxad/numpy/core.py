@@ -439,10 +439,12 @@ def known_values(
     while isinstance(value, Tracer) and hasattr(value, "primal"):
         value = value.primal
     if isinstance(value, Tracer):
-        raise error(
+        made = error(
             f"{what}: the shape of the result would depend on the values of {value.type}, which "
             f"are traced; {hint}"
         )
+        made.value = value
+        raise made
     return as_numpy(value)
 
 

@@ -221,7 +221,7 @@ def _slice_axis(plan: Plan, axis: int, item: slice, size: int) -> None:
         if isinstance(bound, Tracer):
             made = TracedIndexError(
                 "slice bounds are traced, so the result's shape would depend on values; use "
-                "fxad.lax.dynamic_slice, whose size is fixed."
+                "fxad.lax.dynamic_slice, whose size is fixed"
             )
             made.value = bound
             raise made

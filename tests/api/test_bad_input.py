@@ -364,6 +364,8 @@ def _negated(x, neg):
         (lambda: jit(lambda x, y: lax.map(lambda z: float(z + y), x))(V, X), "argument y of"),
         (lambda: jit(lambda x: np.sin(x + 1))(V), "argument x of"),
         (lambda: jit(lambda x, n: x[:n])(V, 2), "argument n of"),
+        (lambda: jit(lambda x, m: x[m > 0])(V, V), "argument m of"),
+        (lambda: jit(lambda x: jnp.nonzero(x))(V), "argument x of"),
     ],
 )
 def test_the_argument_that_a_traced_value_depends_on_is_named(call, named):
