@@ -28,7 +28,7 @@ from fxad.core.promotion import is_python_scalar, scalar_entry
 from fxad.core.types import ArrayType, Type
 from fxad.ir import program as ir
 from fxad.ir.program import OPS, Eqn, Op, Program
-from fxad.ir.rewrite import literal, substitute
+from fxad.ir.rewrite import literal
 from fxad.ops.programs.captures import embed
 from fxad.trace.array import Concrete
 from fxad.trace.convert import is_array_like, to_value
@@ -361,8 +361,8 @@ class Jaxpr:
 
 
 class ClosedJaxpr(Printed):
-    """A Jaxpr and the values of its constvars. `str` gives it in JAX's notation, `text()` as a
-    Program."""
+    """A Jaxpr and the values of its constvars. `str` gives it in JAX's notation, numbers
+    among its consts in their places; `text()` as a Program."""
 
     def __init__(self, jaxpr: Jaxpr, consts: Sequence[Any] = ()) -> None:
         if len(consts) != len(jaxpr.constvars):
@@ -371,17 +371,6 @@ class ClosedJaxpr(Printed):
             )
         self.jaxpr = jaxpr
         self.captured = tuple(consts)
-
-    @staticmethod
-    def of(program: Program, captured: Sequence[Any]) -> ClosedJaxpr:
-        """A Program and the values of its consts; known numbers among them become Literals."""
-        numbers: dict[ir.Var, ir.Atom] = {
-            var: literal(value.data[()], value.dtype)
-            for var, value in zip(program.consts, captured, strict=True)
-            if isinstance(value, Concrete) and not value.shape and value.dtype != dt.key
-        }
-        kept = [v for v, var in zip(captured, program.consts, strict=True) if var not in numbers]
-        return ClosedJaxpr(Jaxpr.of(_with_numbers(program, numbers)), kept)
 
     @property
     def program(self) -> Program:  # type: ignore[override]  # Printed has an attribute
@@ -419,17 +408,14 @@ class ClosedJaxpr(Printed):
         return str(self)
 
     def __str__(self) -> str:
-        return text_of(self.jaxpr)
+        numbers = {
+            var: value.data[()]
+            for var, value in zip(self.jaxpr.constvars, self.captured, strict=True)
+            if isinstance(value, Concrete) and not value.shape and value.dtype != dt.key
+        }
+        return text_of(self.jaxpr, numbers)
 
     __repr__ = __str__
-
-
-def _with_numbers(program: Program, numbers: Mapping[ir.Var, ir.Atom]) -> Program:
-    if not numbers:
-        return program
-    made = substitute(program, numbers)
-    consts = [var for var in made.consts if var not in numbers]
-    return Program(made.inputs, made.eqns, made.outputs, made.name, consts)
 
 
 def _atom(atom: Atom) -> ir.Atom:
@@ -481,7 +467,7 @@ def make_jaxpr(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         printed, shapes = make(*args, **kwargs)
-        closed = ClosedJaxpr.of(printed.program, printed.captured)
+        closed = ClosedJaxpr(Jaxpr.of(printed.program), printed.captured)
         return (closed, shapes) if return_shape else closed
 
     return wrapped
@@ -496,12 +482,7 @@ def eval_jaxpr(
     if counts != wanted:
         raise BadArgument(f"eval_jaxpr: {counts} consts and arguments for {wanted} in the Jaxpr")
     given = [to_value(v) if is_array_like(v) else v for v in (*consts, *args)]
-    found = run(jaxpr.program.closed(), given)
-    return [_number(v) if isinstance(v, ir.Lit) else v for v in found]
-
-
-def _number(value: ir.Lit) -> Concrete:
-    return Concrete(np.asarray(value.value, value.type.dtype))
+    return list(run(jaxpr.program.closed(), given))
 
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr, *args: Any) -> Any:

@@ -9,7 +9,7 @@ for each value of the Jaxpr and of those inside it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,16 @@ from fxad.ir.program import letters
 WIDTH = 80
 
 
-def text_of(jaxpr: Any) -> str:
+def text_of(jaxpr: Any, numbers: Mapping[Any, Any] | None = None) -> str:
     """The text: a line for each equation, with parameters on lines of their own where it would
-    exceed 80 characters. `_` is a result that nobody reads."""
-    return "\n".join(_Printer().jaxpr(jaxpr, 0))
+    exceed 80 characters. `_` is a result that nobody reads. numbers: known constants, which are
+    written where they are read."""
+    return "\n".join(_Printer(numbers or {}).jaxpr(jaxpr, 0))
 
 
 class _Printer:
-    def __init__(self) -> None:
+    def __init__(self, numbers: Mapping[Any, Any]) -> None:
+        self._numbers = numbers
         self._names: dict[Any, str] = {}
         self._letters = map(letters, itertools.count())
         self._read: set[Any] = set()
@@ -36,7 +38,8 @@ class _Printer:
         self._read.update(a for e in jaxpr.eqns for a in e.invars if not hasattr(a, "val"))
         self._read.update(a for a in jaxpr.outvars if not hasattr(a, "val"))
         self._read.update(jaxpr.constvars, jaxpr.invars)
-        consts, inputs = self._typed(jaxpr.constvars), self._typed(jaxpr.invars)
+        captured = [v for v in jaxpr.constvars if v not in self._numbers]
+        consts, inputs = self._typed(captured), self._typed(jaxpr.invars)
         head = f"{{ lambda {consts}; {inputs}. let" if consts else f"{{ lambda ; {inputs}. let"
         inner = [self._equation(eqn, used + 4) for eqn in jaxpr.eqns]
         end = f"in {self._results(jaxpr.outvars)} }}"
@@ -84,6 +87,8 @@ class _Printer:
     def _atom(self, atom: Any) -> str:
         if hasattr(atom, "val"):
             return f"{atom.val}:{_type(atom)}"
+        if atom in self._numbers:
+            return f"{self._numbers[atom]}:{_type(atom)}"
         return self._name(atom)
 
     def _name(self, variable: Any) -> str:

@@ -357,7 +357,7 @@ class Traced(Shared):
         opened = Program(
             closed.inputs[count:], closed.eqns, closed.outputs, closed.name, closed.inputs[:count]
         )
-        return above.jaxprs.ClosedJaxpr.of(opened, self._captured)
+        return above.jaxprs.ClosedJaxpr(above.jaxprs.Jaxpr.of(opened), self._captured)
 
     @property
     def out_avals(self) -> Any:

@@ -381,7 +381,8 @@ def test_programs_print_in_the_notation_of_jax() -> None:
         "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul b 2.0:f32[] in (c,) }"
     )
     closed = fxad.make_jaxpr(f)(1, np.ones((4, 3), np.float32))
-    assert str(closed) == repr(closed.jaxpr) == closed.pretty_print() == NOTATION.strip()
+    assert str(closed) == repr(closed) == closed.pretty_print() == NOTATION.strip()
+    assert repr(closed.jaxpr).startswith("{ lambda a:f32[3] b:f32[]; c:i32[] d:f32[4,3]. let")
     assert "program f(" in closed.text()
     top = fxad.make_jaxpr(lambda x: fxad.lax.top_k(x, 2)[0])(X)
     assert str(top) == "{ lambda ; a:f32[5]. let b:f32[2] _:i32[2] = top_k[k=2] a in (b,) }"
