@@ -33,33 +33,33 @@ class _Printer:
         self._letters = map(letters, itertools.count())
         self._read: set[Any] = set()
 
-    def jaxpr(self, jaxpr: Any, used: int) -> list[str]:
-        """Lines of a Jaxpr that begins `used` characters into its line."""
+    def jaxpr(self, jaxpr: Any, indent: int, before: int = 0) -> list[str]:
+        """Lines of a Jaxpr whose lines are indented so far, `before` characters into the first."""
         self._read.update(a for e in jaxpr.eqns for a in e.invars if not hasattr(a, "val"))
         self._read.update(a for a in jaxpr.outvars if not hasattr(a, "val"))
         self._read.update(jaxpr.constvars, jaxpr.invars)
         captured = [v for v in jaxpr.constvars if v not in self._numbers]
         consts, inputs = self._typed(captured), self._typed(jaxpr.invars)
         head = f"{{ lambda {consts}; {inputs}. let" if consts else f"{{ lambda ; {inputs}. let"
-        inner = [self._equation(eqn, used + 4) for eqn in jaxpr.eqns]
+        inner = [self._equation(eqn, indent + 4) for eqn in jaxpr.eqns]
         end = f"in {self._results(jaxpr.outvars)} }}"
         lines = [line for equation in inner for line in equation]
         flat = f"{head} {'; '.join(lines)} {end}"
-        if all(len(e) == 1 for e in inner) and used + len(flat) <= WIDTH:
+        if all(len(e) == 1 for e in inner) and indent + before + len(flat) <= WIDTH:
             return [flat]
         return [head, *(f"    {line}" for line in lines), f"  {end}"]
 
-    def _equation(self, eqn: Any, used: int) -> list[str]:
+    def _equation(self, eqn: Any, indent: int) -> list[str]:
         results = self._typed(eqn.outvars)
         head = f"{results} = {eqn.primitive}" if results else str(eqn.primitive)
         params = [
-            self._param(k, v, used + 2) for k, v in sorted(eqn.params.items(), key=_name_first)
+            self._param(k, v, indent + 2) for k, v in sorted(eqn.params.items(), key=_name_first)
         ]
         operands = "".join(f" {self._atom(a)}" for a in eqn.invars)
         if not params:
             return [head + operands]
         flat = f"{head}[{' '.join(line for lines in params for line in lines)}]{operands}"
-        if all(len(lines) == 1 for lines in params) and used + len(flat) <= WIDTH:
+        if all(len(lines) == 1 for lines in params) and indent + len(flat) <= WIDTH:
             return [flat]
         return [
             f"{head}[",
@@ -67,14 +67,14 @@ class _Printer:
             f"]{operands}",
         ]
 
-    def _param(self, name: str, value: Any, used: int) -> list[str]:
+    def _param(self, name: str, value: Any, indent: int) -> list[str]:
         inside = _inside(value)
         if inside is None:
             return [f"{name}={_plain(value)}"]
         if not isinstance(value, tuple):
-            first, *rest = self.jaxpr(inside[0], used + len(name) + 1)
+            first, *rest = self.jaxpr(inside[0], indent, len(name) + 1)
             return [f"{name}={first}", *rest]
-        lines = [line for one in inside for line in self.jaxpr(one, used + 2)]
+        lines = [line for one in inside for line in self.jaxpr(one, indent + 2)]
         return [f"{name}=(", *(f"  {line}" for line in lines), ")"]
 
     def _typed(self, variables: Sequence[Any]) -> str:
@@ -86,9 +86,9 @@ class _Printer:
 
     def _atom(self, atom: Any) -> str:
         if hasattr(atom, "val"):
-            return f"{atom.val}:{_type(atom)}"
+            return f"{atom.val!s}:{_type(atom)}"
         if atom in self._numbers:
-            return f"{self._numbers[atom]}:{_type(atom)}"
+            return f"{self._numbers[atom]!s}:{_type(atom)}"
         return self._name(atom)
 
     def _name(self, variable: Any) -> str:

@@ -193,7 +193,7 @@ def _from_text(text: str, now: Any) -> Any:
     on, off = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")
     if isinstance(now, bool) and text.lower() in (*on, *off):
         return text.lower() in on
-    if isinstance(now, int | float):
+    if isinstance(now, int | float) and not isinstance(now, bool):
         with contextlib.suppress(ValueError):
             return type(now)(text)
     return text

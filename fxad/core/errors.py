@@ -165,7 +165,7 @@ class BadArgument(FxadError, ValueError):
 
 
 class UnmappableError(BadArgument, NotImplementedError):
-    """A callback that was not told what lanes mean to it, under vmap and `fxad.as_jax`."""
+    """vmap of a callback without a vmap_method, or of an ordered one, under `fxad.as_jax`."""
 
 
 class CallError(BadArgument, TypeMismatch):

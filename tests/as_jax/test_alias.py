@@ -470,3 +470,15 @@ def test_jaxs_settings_of_the_cache_are_fxads(tmp_path):
         "print(fxad.config.cache_dir.endswith('two'), fxad.config.cache)\n"
     )
     assert out.strip().split("\n") == ["True", "True", "True False"]
+
+
+def test_settings_from_the_environment_have_the_type_of_their_default(monkeypatch):
+    monkeypatch.setenv("JAX_LOG_COMPILES", "perhaps")
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "8")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    out = aliased(
+        "import jax; c = jax.config\n"
+        "print(repr(c.jax_log_compiles), repr(c.jax_num_cpu_devices),\n"
+        "      repr(c.jax_persistent_cache_min_compile_time_secs))\n"
+    )
+    assert out.strip() == "'perhaps' 8 0.0"
