@@ -17,6 +17,7 @@ import fxad.numpy as jnp
 MODULES = (
     "fxad",
     "fxad.debug",
+    "fxad.errors",
     "fxad.image",
     "fxad.lax",
     "fxad.nn",

@@ -305,4 +305,5 @@ def linear_transpose(fun: Callable[..., Any], *examples: Any) -> Pullback:
             f"{list(map(str, outs))} must all be integers, or all be floats or complex"
         )
     linear = Linear(program.closed(), captured, (True,) * len(types), (True,) * len(outs))
-    return Pullback(linear, Signature(name, tree, tuple(types), flat.tree, outs, plain=True))
+    weak = (False,) * len(types), (False,) * len(outs)
+    return Pullback(linear, Signature(name, tree, tuple(types), flat.tree, outs, *weak, plain=True))

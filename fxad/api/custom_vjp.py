@@ -15,7 +15,7 @@ from fxad.api.autodiff import jvp as jvp_function
 from fxad.api.custom import Custom
 from fxad.api.custom_rules import Perturbed, SymbolicZero, instantiated, run_rule
 from fxad.api.flat import FlatFunction, flatten_args, name_of, with_number_nodes
-from fxad.api.linear import zero_tangent
+from fxad.api.linear import as_weak_as, weakness, zero_tangent
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import LeakedTracerError, ShapeError, TreeError, TypeMismatch
@@ -203,7 +203,7 @@ class _Rules:
             )
 
     def staged(self) -> Any:
-        program, captured = stage(self.flat, self.types, self.name)
+        program, captured = stage(self.flat, self.types, self.name, weakness(self.leaves))
         self.expected = list(program.out_types)
         skip = len(captured)
         shared = [type_of(c) for c in captured]
@@ -231,7 +231,7 @@ class _Rules:
             **more,
         )
         self.leaves = []  # the rules hold no tracer
-        return self.flat.tree.unflatten(outs)
+        return self.flat.tree.unflatten(as_weak_as(outs, self.flat))
 
     def eager(self, level: Any) -> Any:
         pairs = [level.lower(v) for v in self.leaves]

@@ -28,7 +28,7 @@ from fxad.ops.base import zeros
 from fxad.trace.array import Concrete, kept
 from fxad.trace.tracer import StagedTracer, stage, staging, type_of
 from fxad.transform.context import differentiable, run
-from fxad.transform.jvp import Forward
+from fxad.transform.jvp import Dual, Forward
 from fxad.transform.jvp import jvp as jvp_program
 from fxad.transform.split import Deferred, split
 from fxad.transform.transpose import transpose, transpose_eval
@@ -171,6 +171,8 @@ def as_weak(value: Any, weak: bool) -> Any:
     if isinstance(value, StagedTracer):
         value = StagedTracer(value.level, value.atom, value.where)
         value.weak = True
+    elif isinstance(value, Dual):
+        value = Dual(value.level, as_weak(value.primal, True), value.tangent)
     return value
 
 
@@ -186,13 +188,15 @@ def as_weak_as(outs: Sequence[Any], flat: FlatFunction) -> list[Any]:
 @valued
 class Signature:
     """What a derivative is of: the structure of (arguments, {}) and their types, the structure
-    of the result and its types (with those of aux behind)."""
+    of the result and its types (with those of aux behind), and which are weakly typed."""
 
     name: str
     in_tree: TreeDef
     in_types: tuple[ArrayType, ...]
     out_tree: TreeDef
     out_types: tuple[ArrayType, ...]
+    in_weak: tuple[bool, ...]
+    out_weak: tuple[bool, ...]
     plain: bool = False  # of a linear function: its arguments and results are the tangents
 
     @classmethod
@@ -200,7 +204,9 @@ class Signature:
         cls, name: str, leaves: Sequence[Any], flat: FlatFunction, outs: Sequence[Any]
     ) -> Signature:
         types = tuple(type_of(v) for v in leaves), tuple(type_of(o) for o in outs)
-        return cls(name, flat.in_tree, types[0], flat.tree, types[1])
+        return cls(
+            name, flat.in_tree, types[0], flat.tree, types[1], tuple(weakness(leaves)), flat.weak
+        )
 
 
 class _Map:
@@ -228,7 +234,10 @@ class Pullback(_Map):
         padded = [*checked, *(zeros(t) for t in s.out_types[len(given) :])]
         found = self.linear.pull(padded)
         zero = zeros if s.plain else zero_tangent
-        filled = [zero(t) if c is None else kept(c) for c, t in zip(found, s.in_types, strict=True)]
+        filled = [
+            zero(t) if c is None else as_weak(kept(c), weak)
+            for c, t, weak in zip(found, s.in_types, s.in_weak, strict=True)
+        ]
         return s.in_tree.unflatten(filled)[0]
 
 
@@ -242,8 +251,8 @@ class Pushforward(_Map):
         checked = [tangent_like(t, v, what) for t, v in zip(s.in_types, given, strict=True)]
         found = self.linear.push(checked, s.out_types)[: s.out_tree.num_leaves]
         filled = [
-            kept(v) if differentiable(t) else zero_tangent(t)
-            for v, t in zip(found, s.out_types, strict=False)
+            as_weak(kept(v), weak) if differentiable(t) else zero_tangent(t)
+            for v, t, weak in zip(found, s.out_types, s.out_weak, strict=False)
         ]
         return s.out_tree.unflatten(filled)
 

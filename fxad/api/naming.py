@@ -75,6 +75,7 @@ def label_program(
     texts = list(_results(function, found))
     fresh = [text if text not in used and texts.count(text) == 1 else "" for text in texts]
     labels.labelled(program.outputs, fresh)
+    labels.label_captured(program)
 
 
 def arguments_of(

@@ -41,7 +41,13 @@ from fxad.core.sizes import parse_bytes
 
 
 class ConfigError(FxadError, ValueError, AttributeError):
-    """An unknown setting, or a value it cannot take."""
+    """An unknown setting, or a value it cannot take.
+
+    >>> fxad.config.max_tracs = 3
+    Traceback (most recent call last):
+    ...
+    fxad.core.config.ConfigError: unknown setting config.max_tracs; did you mean max_traces? ...
+    """
 
 
 class ConfigWarning(UserWarning):

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fxad.core.record import record, valued
-from fxad.ir.program import KEYWORDS, Var
+from fxad.ir.program import KEYWORDS, Atom, Eqn, Program, Var
 
 _DTYPE = re.compile(r"(?:bool|[iu]\d+|f\d+(?:e\dm\d\w*)?|bf16|c\d+)\Z")
 _INDEX = re.compile(r"\[(\d+)\]")
@@ -47,6 +48,37 @@ def labelled(variables: Sequence[Any], labels: Iterable[str]) -> None:
     for var, text in zip(variables, labels, strict=True):
         if isinstance(var, Var) and not var.label:
             var.label = text
+
+
+def label_captured(program: Program) -> None:
+    """Have what the bodies of loops and branches take from around them go by the same labels
+    inside, where a body stands in one equation alone."""
+    used: Counter[int] = Counter()
+    for eqn in program.eqns:
+        used.update(id(body) for body, _ in _bodies(eqn))
+    for eqn in program.eqns:
+        for body, operands in _bodies(eqn):
+            if used[id(body)] == 1:
+                labels = [a.label if isinstance(a, Var) else "" for a in operands]
+                own = {v.label for v in body.inputs}
+                fresh = [t if t not in own and labels.count(t) == 1 else "" for t in labels]
+                labelled(body.inputs[: len(operands)], fresh)
+                label_captured(body)
+
+
+def _bodies(eqn: Eqn) -> Iterator[tuple[Program, Sequence[Atom]]]:
+    """The programs of a loop or of branches, with the operands that their first inputs are."""
+    params, operands = eqn.params, eqn.inputs
+    match eqn.op.name:
+        case "scan":
+            yield params["body"], operands[: params["consts"]]
+        case "while":
+            first, second = params["cond_consts"], params["body_consts"]
+            yield params["cond"], operands[:first]
+            yield params["body"], operands[first : first + second]
+        case "cond":
+            for branch in params["branches"]:
+                yield branch, operands[1:]
 
 
 @record

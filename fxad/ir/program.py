@@ -185,6 +185,7 @@ class Op:
         "transpose",
         "type",
         "ulp",
+        "weak",
     )
 
     name: str
@@ -209,6 +210,7 @@ class Op:
     transpose: TransposeRule | Literal["inside"] | None
     type: TypeRule
     ulp: Mapping[str, float] | None
+    weak: tuple[int, ...] | Literal["each"] | None
 
     def __init__(self, name: str, **rules: Any) -> None:
         self.name = name
@@ -508,7 +510,7 @@ def show(
     names.reserve(program)
     lines = [heading(program, names)]
     for eqn in program.eqns:
-        text = equation(eqn, names, indent + "  ")
+        text = equation(eqn, names, indent + "  ", where)
         lines.append(f"{text}  # {eqn.where}" if where and eqn.where else text)
     return "\n".join([*lines, f"{indent}  {returning(program, names)}", indent + "}"])
 
@@ -521,10 +523,11 @@ def heading(program: Program, names: Naming) -> str:
     return head + " {"
 
 
-def equation(eqn: Eqn, names: Naming, indent: str = "") -> str:
-    """One equation, naming its results; programs in its parameters take further lines."""
+def equation(eqn: Eqn, names: Naming, indent: str = "", where: bool = False) -> str:
+    """One equation, naming its results; programs in its parameters take further lines (`where`:
+    with source lines)."""
     operands = ", ".join(_atom(a, names) for a in eqn.inputs)
-    params = ", ".join(f"{k}={parameter(eqn.params[k], indent)}" for k in sorted(eqn.params))
+    params = ", ".join(f"{k}={parameter(eqn.params[k], indent, where)}" for k in sorted(eqn.params))
     text = f"{indent}{_typed(eqn.outputs, names)} = {eqn.op.name}({operands}"
     return text + (f"; {params})" if params else ")")
 
@@ -563,13 +566,13 @@ def _atom(atom: Atom, names: Naming) -> str:
     return f"{number(atom.value, atom.type.dtype)}:{short_name(atom.type.dtype)}"
 
 
-def parameter(value: Any, indent: str) -> str:
-    """The text of an equation's parameter."""
+def parameter(value: Any, indent: str, where: bool = False) -> str:
+    """The text of an equation's parameter; `where`: of programs with source lines."""
     match value:
         case Program():
-            return show(value, where=False, indent=indent)
+            return show(value, where, indent)
         case tuple():
-            inner = ", ".join(parameter(v, indent) for v in value)
+            inner = ", ".join(parameter(v, indent, where) for v in value)
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         case str():
             return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

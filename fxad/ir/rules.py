@@ -219,6 +219,7 @@ class Rules(TypedDict, total=False):
     split: SplitRule | None
     transpose: TransposeRule | Literal["inside"] | None
     ulp: Mapping[str, float] | None
+    weak: tuple[int, ...] | Literal["each"] | None
 
 
 class AllRules(Rules, total=False):

@@ -596,7 +596,7 @@ class _Writer:
             assert loop is not None
             return loop.even(value)
         if isinstance(value, Program):
-            return terse(value, self.width, False, indent).lstrip()
+            return terse(value, self.width, self.where, indent).lstrip()
         if isinstance(value, tuple):
             inner = ",".join([self._param(v, indent, loop) for v in value])
             return f"({inner},)" if len(value) == 1 else f"({inner})"

@@ -18,9 +18,11 @@ from fxad.lax.carry import (
 )
 from fxad.numpy.core import axis_index
 from fxad.numpy.manipulation import slice_axis
+from fxad.numpy.weak import gives_strong
 from fxad.trace.tracer import type_of
 
 
+@gives_strong
 def associative_scan(
     fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
 ) -> Any:

@@ -17,6 +17,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import full_of, value_of
 from fxad.numpy.elementwise import where
+from fxad.numpy.weak import finish
 from fxad.trace.array import Array
 
 
@@ -40,7 +41,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
             f"reduce_precision: no format of {exponent} exponent and {mantissa} mantissa bits; "
             "give at least 1 and 0"
         )
-    return _through(value, exponent, mantissa)
+    return finish(_through(value, exponent, mantissa), value.weak)
 
 
 def _rounded(value: Any, exponent: int, mantissa: int) -> Any:

@@ -20,15 +20,17 @@ from fxad.ir.program import OPS, Lit
 from fxad.lax.shapes import index_in_dim
 from fxad.numpy.core import (
     cast,
+    converted,
     promoted,
     spread_to,
     stack_values,
     value_of,
-    weak_result,
 )
 from fxad.numpy.creation import full_like as _full_like
+from fxad.numpy.creation import zeros_like
 from fxad.numpy.elementwise import multiply, where
 from fxad.numpy.elementwise import nextafter as _nextafter
+from fxad.numpy.weak import finish, weak_result
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -36,9 +38,7 @@ from fxad.trace.tracer import type_of
 def _unary(op: str, name: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
     def function(x: Any) -> Array:
         (value,) = promoted(name, x, inexact=inexact, numbers=False)
-        out = OPS[op](value)
-        out.weak = weak_result(x) and type_of(out).dtype == type_of(value).dtype
-        return out
+        return finish(OPS[op](value), weak_result(x))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -82,9 +82,7 @@ def _binary(op: str, name: str, doc: str) -> Callable[..., Array]:
         values = promoted(name, x, y)
         if all(isinstance(v, Lit) for v in values):
             values = promoted(name, x, y, numbers=False)
-        out = OPS[op](*values)
-        out.weak = weak_result(x, y)
-        return out
+        return finish(OPS[op](*values), weak_result(x, y))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -290,7 +288,7 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     >>> fxad.lax.convert_element_type(jnp.array([1.9, -1.9]), jnp.int32)  # towards zero
     Array([ 1, -1], dtype=int32)
     """
-    return cast(value_of(operand), dt.canonicalize(new_dtype, explicit=True))
+    return converted(value_of(operand), dt.canonicalize(new_dtype, explicit=True))
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
@@ -343,6 +341,18 @@ def complex(x: Any, y: Any) -> Array:
     """
     a, b = promoted("complex", x, y, inexact=True, numbers=False)
     return OPS["complex"](a, b)
+
+
+def conj(x: Any) -> Array:
+    """The complex conjugate, complex of real numbers too.
+
+    >>> fxad.lax.conj(jnp.array([1.0, 2.0]))
+    Array([1.+0.j, 2.+0.j], dtype=complex64)
+    """
+    (value,) = promoted("conj", x, inexact=True, numbers=False)
+    if dt.is_complex(value.dtype):
+        return OPS["conj"](value)
+    return complex(value, zeros_like(value))
 
 
 def optimization_barrier(operand: Any) -> Any:

@@ -18,6 +18,7 @@ from fxad.numpy import reductions
 from fxad.numpy.core import axes_tuple, axis_index, cast, promoted, value_of
 from fxad.numpy.manipulation import moveaxis
 from fxad.numpy.products import product
+from fxad.numpy.weak import weak_as_first
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -55,6 +56,7 @@ _all = _reduction("all", "reduce_and", "")
 _any = _reduction("any", "reduce_or", "")
 
 
+@weak_as_first
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
     """Whether all bools along axes hold; for integers the bits that all have.
 
@@ -68,6 +70,7 @@ def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
     return windows.reduce(value, ones, lambda a, b: OPS["and"](a, b), axes)
 
 
+@weak_as_first
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
     """Whether any bool along axes holds; for integers the bits that any has.
 
@@ -80,6 +83,7 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
     return windows.reduce(value, 0, lambda a, b: OPS["or"](a, b), axes)
 
 
+@weak_as_first
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
     """Exclusive or of bools or integers over axes.
 
@@ -93,6 +97,7 @@ def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
     return windows.reduce(value, zero, lambda a, b: OPS["xor"](a, b), axes)
 
 
+@weak_as_first
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
     """Largest element over axes; NaN wins.
 
@@ -102,6 +107,7 @@ def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
     return reductions.max(operand, tuple(axes)) if len(axes) else value_of(operand)
 
 
+@weak_as_first
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
     """Smallest element over axes; NaN wins.
 

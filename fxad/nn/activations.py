@@ -19,7 +19,6 @@ from fxad.numpy.elementwise import (
     abs,
     exp,
     expm1,
-    keeps_weak,
     log,
     log1p,
     maximum,
@@ -29,6 +28,7 @@ from fxad.numpy.elementwise import (
     where,
 )
 from fxad.numpy.manipulation import slice_axis
+from fxad.numpy.weak import gives_strong, keeps_weak
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -129,6 +129,7 @@ swish = silu
 
 
 @replayed
+@gives_strong
 def gelu(x: Any, approximate: bool = True) -> Array:
     """x times the normal distribution function of x; by the tanh formula if `approximate`.
 

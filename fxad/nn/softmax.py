@@ -16,6 +16,7 @@ from fxad.numpy.elementwise import equal, exp, isinf, log, rsqrt
 from fxad.numpy.elementwise import where as choose
 from fxad.numpy.reductions import logsumexp, max, mean, sum
 from fxad.numpy.reductions import var as variance_of
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -32,6 +33,7 @@ def _shifted(name: str, x: Any, axis: Any, where: Any, initial: Any) -> Array:
 
 
 @replayed
+@gives_strong
 def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:
     """exp(x) / sum(exp(x)) over an axis (or several).
 
@@ -59,6 +61,7 @@ def _is_lowest(initial: Any) -> bool:
 
 
 @replayed
+@gives_strong
 def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.inf) -> Array:
     """log(softmax(x)), accurate for small probabilities. Masked elements give -inf.
 
@@ -73,6 +76,7 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -math.
 
 
 @replayed
+@gives_strong
 def standardize(
     x: Any,
     axis: Any = -1,

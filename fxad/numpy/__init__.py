@@ -14,6 +14,7 @@ import numpy as _np
 from fxad.core.lazy import lazy as _lazy
 from fxad.core.promotion import promote_types as promote_types
 from fxad.core.promotion import result_type as result_type
+from fxad.numpy import folds as _folds
 from fxad.numpy import methods as _methods
 from fxad.numpy.array_api import VERSION as __array_api_version__
 from fxad.numpy.array_api import can_cast as can_cast

@@ -28,6 +28,7 @@ from fxad.core.quiet import restore, silence
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS, Lit
 from fxad.ir.rewrite import literal
+from fxad.numpy.weak import entry, strong
 from fxad.trace.array import Array, Borrowed, Concrete, as_numpy, kept
 from fxad.trace.convert import is_array_like, native, to_value
 from fxad.trace.tracer import Tracer, type_of
@@ -162,7 +163,7 @@ def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
         if not leaves:
             return Concrete(plain.astype(dt.default_float()))
         return Concrete(native(plain))
-    return stack_values([_as_array(v, wanted) for v in object])
+    return strong(stack_values([_as_array(v, wanted) for v in object]))
 
 
 def _flat(object: Any):
@@ -223,7 +224,7 @@ def _in_one_dtype(name: str, args: Sequence[Any], inexact: bool, numbers: bool) 
     for arg in args:
         if not (is_array_like(arg) or isinstance(arg, Lit)):
             _not_an_array(name, arg)
-    dtype, weak = promote(*[_entry(a) for a in args])
+    dtype, weak = promote(*[entry(a) for a in args])
     if inexact:
         dtype = dt.inexact_for(dtype)
     values = [_converted(a, dtype, numbers) for a in args]
@@ -279,12 +280,6 @@ def matched(x: Any, y: Any, kinds: str = "fiu") -> tuple[Any, Any] | None:
 _NUMBERS = (int, float)
 
 
-def _entry(arg: Any) -> tuple:
-    if hasattr(arg, "__jax_array__"):
-        arg = to_value(arg)
-    return (arg.type.dtype, False) if isinstance(arg, Lit) else entry_of(arg)
-
-
 def _not_an_array(name: str, arg: Any) -> None:
     hint = "; wrap it with fxad.numpy.asarray" if isinstance(arg, list | tuple) else ""
     raise TypeMismatch(f"{name}: expected an array or a number, got {type(arg).__name__}{hint}")
@@ -298,17 +293,6 @@ def _converted(arg: Any, dtype: np.dtype, numbers: bool) -> Any:
             return literal(arg, dtype)
         return Concrete(np.asarray(arg).astype(dtype))
     return cast(to_value(arg) if not isinstance(arg, Array | Lit) else arg, dtype)
-
-
-def weak_result(*args: Any) -> bool:
-    """Whether promotion of these arguments gives a weakly typed result."""
-    weak = False
-    for arg in args:
-        if not isinstance(arg, Array) or arg.weak:
-            weak = True
-        elif arg.type.dtype.kind == "f":
-            return False  # nothing weak comes above a strong float
-    return weak and promote(*[_entry(a) for a in args])[1]
 
 
 def result_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

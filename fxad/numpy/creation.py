@@ -37,8 +37,9 @@ from fxad.numpy.core import (
     value_of,
     within,
 )
-from fxad.numpy.elementwise import exp, finish, log, where
+from fxad.numpy.elementwise import exp, log, where
 from fxad.numpy.manipulation import moveaxis, ravel
+from fxad.numpy.weak import finish, gives_strong, strong, weak_as_first, weak_result
 from fxad.trace.array import Array
 from fxad.trace.convert import shaped
 from fxad.trace.replay import by_numpy, replayed
@@ -122,7 +123,7 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
     Array([0, 0], dtype=int32)
     """
     check_device(device, "zeros_like")
-    return full_of(0, _like(a, dtype, shape))
+    return finish(full_of(0, _like(a, dtype, shape)), dtype is None and weak_result(a))
 
 
 @replayed
@@ -133,7 +134,7 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     Array([1., 1.], dtype=float32)
     """
     check_device(device, "ones_like")
-    return full_of(1, _like(a, dtype, shape))
+    return finish(full_of(1, _like(a, dtype, shape)), dtype is None and weak_result(a))
 
 
 @replayed
@@ -159,7 +160,9 @@ def full_like(
     """
     check_device(device, "full_like")
     type_ = _like(a, dtype, shape)
-    return full(type_.shape, fill_value, type_.dtype)
+    made = strong(full(type_.shape, fill_value, type_.dtype))
+    of_number = getattr(fill_value, "ndim", 0) == 0
+    return finish(made, dtype is None and of_number and weak_result(a))
 
 
 def iota(dtype: Any, shape: Sequence[int], axis: int) -> Array:
@@ -347,6 +350,7 @@ def _triangle(m: Any, k: int, upper: bool) -> Array:
 
 
 @replayed
+@weak_as_first
 def tril(m: Any, k: int = 0) -> Array:
     """The lower triangle; zeros elsewhere.
 
@@ -359,6 +363,7 @@ def tril(m: Any, k: int = 0) -> Array:
 
 
 @replayed
+@weak_as_first
 def triu(m: Any, k: int = 0) -> Array:
     """The upper triangle; zeros elsewhere.
 
@@ -392,11 +397,12 @@ def diag(v: Any, k: int = 0) -> Array:
         )
         mask = eye(size, k=k, dtype=dt.bool_)
         rows = OPS["broadcast"](padded, shape=(size, size), axes=(1,))
-        return OPS["select"](mask, rows, full_of(0, rows.type))
+        return finish(OPS["select"](mask, rows, full_of(0, rows.type)), value.weak)
     return diagonal(value, k)
 
 
 @replayed
+@gives_strong
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal of two axes, as a new last axis.
 
@@ -529,6 +535,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 
 @replayed
+@gives_strong
 def diagflat(v: Any, k: int = 0) -> Array:
     """A matrix with the flattened input on its k-th diagonal.
 

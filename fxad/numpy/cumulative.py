@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, no_out, sum_dtype, value_of
 from fxad.numpy.manipulation import reshape
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -19,7 +21,7 @@ __all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum"]
 
 def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
     value = value_of(a, op)
-    if op in ("cumsum", "cumprod"):
+    if dtype is not None or value.dtype == dt.bool_:
         value = cast(value, sum_dtype(value.dtype, dtype))
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
@@ -27,8 +29,9 @@ def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
 
 
 @replayed
+@gives_strong
 def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running sum.
+    """Running sum, of small integers in their own dtype (`cumulative_sum` widens them).
 
     >>> jnp.cumsum(jnp.array([[1, 2], [3, 4]]))
     Array([ 1,  3,  6, 10], dtype=int32)
@@ -41,8 +44,9 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Arr
 
 
 @replayed
+@gives_strong
 def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running product.
+    """Running product, of small integers in their own dtype (`cumulative_prod` widens them).
 
     >>> jnp.cumprod(jnp.array([1, 2, 3, 4]))
     Array([ 1,  2,  6, 24], dtype=int32)
@@ -58,7 +62,7 @@ def _running(name: str, op: Any, start: int, doc: str) -> Any:
         value = value_of(x, name)
         if axis is None and value.ndim != 1:
             raise BadArgument(f"{name}: {value.type} has {value.ndim} axes: say which with axis=")
-        out = op(value, axis, dtype)
+        out = op(value, axis, sum_dtype(value.dtype, dtype))
         if not include_initial:
             return out
         at = axis_index(axis or 0, out.ndim, name)

@@ -20,6 +20,7 @@ from fxad.numpy.elementwise import where
 from fxad.numpy.joining import concatenate
 from fxad.numpy.manipulation import moveaxis, reshape, slice_axis
 from fxad.numpy.reductions import sum
+from fxad.numpy.weak import gives_strong, strong
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -149,10 +150,11 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     parts = [None if v is None else reshape(asarray(v), (-1,)) for v in (to_begin, to_end)]
     before, after = (None if p is None else cast(p, flat.dtype) for p in parts)
     found = [p for p in (before, flat[1:] - flat[:-1], after) if p is not None]
-    return concatenate(found)
+    return concatenate(found) if len(found) == 1 else strong(concatenate(found))
 
 
 @replayed
+@gives_strong
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi):
     """Jumps of more than half a period along an axis made small by whole periods.
 

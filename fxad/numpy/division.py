@@ -14,8 +14,9 @@ from fxad.core.counting import count_nonzero
 from fxad.core.errors import TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS, Lit
-from fxad.numpy.core import cast, full_of, promoted, value_of, weak_result
-from fxad.numpy.elementwise import abs, finish, is_bool, keeps_weak, where
+from fxad.numpy.core import cast, full_of, promoted, value_of
+from fxad.numpy.elementwise import abs, is_bool, where
+from fxad.numpy.weak import finish, gives_strong, keeps_weak, weak_result
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import type_of
@@ -228,7 +229,7 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
 
 
 @replayed
-@keeps_weak
+@gives_strong
 def gcd(x1: Any, x2: Any) -> Array:
     """Greatest common divisor (a fixed number of Euclid's steps).
 
@@ -242,6 +243,7 @@ def gcd(x1: Any, x2: Any) -> Array:
 
 
 @replayed
+@gives_strong
 def lcm(x1: Any, x2: Any) -> Array:
     """Least common multiple.
 

@@ -5,10 +5,9 @@ add(x, 1)      hypot(3.0, 4.0)      logaddexp(a, b)      nan_to_num(x)
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,14 @@ from fxad.numpy.core import (
     result_shape,
     spread_to,
     value_of,
+)
+from fxad.numpy.weak import (
+    finish,
+    gives_strong,
+    keeps_weak,
+    strong,
+    strong_of_arrays,
+    weak_as_first,
     weak_result,
 )
 from fxad.trace.array import Array, Concrete
@@ -131,30 +138,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-def finish(out: Any, weak: bool) -> Array:
-    """A result, marked weak (which bools never are)."""
-    if weak and out.type.dtype != dt.bool_:
-        out.weak = True
-    return out
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def keeps_weak(function: F) -> F:
-    """A function whose results are weakly typed where all its arguments are, as numbers are."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        out = function(*args, **kwargs)
-        if weak_result(*args, *kwargs.values()):
-            for each in out if isinstance(out, tuple) else (out,):
-                finish(each, True)
-        return out
-
-    return wrapped  # type: ignore[return-value]
-
-
 def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
     rule = OPS[op]
 
@@ -162,7 +145,7 @@ def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
         if isinstance(x, Array) and not x.weak and (not inexact or x.type.dtype.kind == "f"):
             return bind(rule, x)
         (value,) = promoted(op, x, inexact=inexact, numbers=False)
-        return finish(rule(value), weak_result(x))
+        return finish(rule(value), rule.weak is None and weak_result(x))
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = doc
@@ -689,6 +672,7 @@ def _logical(x: Any) -> Array:
 
 
 @replayed
+@strong_of_arrays
 def logical_not(x: Any, /) -> Array:
     """Whether x is zero.
 
@@ -699,6 +683,7 @@ def logical_not(x: Any, /) -> Array:
 
 
 @replayed
+@strong_of_arrays
 def logical_and(x: Any, y: Any, /) -> Array:
     """Whether both are non-zero.
 
@@ -709,6 +694,7 @@ def logical_and(x: Any, y: Any, /) -> Array:
 
 
 @replayed
+@strong_of_arrays
 def logical_or(x: Any, y: Any, /) -> Array:
     """Whether either is non-zero.
 
@@ -719,6 +705,7 @@ def logical_or(x: Any, y: Any, /) -> Array:
 
 
 @replayed
+@strong_of_arrays
 def logical_xor(x: Any, y: Any, /) -> Array:
     """Whether exactly one is non-zero.
 
@@ -869,6 +856,7 @@ def isnan(x: Any, /) -> Array:
 
 
 @replayed
+@gives_strong
 def isinf(x: Any, /) -> Array:
     """Infinite.
 
@@ -884,6 +872,7 @@ def isinf(x: Any, /) -> Array:
 
 
 @replayed
+@gives_strong
 def isposinf(x: Any, /, out: None = None) -> Array:
     """Plus infinity.
 
@@ -895,6 +884,7 @@ def isposinf(x: Any, /, out: None = None) -> Array:
 
 
 @replayed
+@gives_strong
 def isneginf(x: Any, /, out: None = None) -> Array:
     """Minus infinity.
 
@@ -906,6 +896,7 @@ def isneginf(x: Any, /, out: None = None) -> Array:
 
 
 @replayed
+@gives_strong
 def signbit(x: Any, /) -> Array:
     """Whether the sign bit is set (true for -0.0).
 
@@ -931,6 +922,7 @@ def real(x: Any) -> Array:
 
 
 @replayed
+@weak_as_first
 def imag(x: Any) -> Array:
     """Imaginary part.
 
@@ -1047,7 +1039,7 @@ def copysign(x: Any, y: Any, /) -> Array:
 
 
 @replayed
-@keeps_weak
+@strong_of_arrays
 def heaviside(x: Any, y: Any, /) -> Array:
     """0 below zero, y at zero, 1 above.
 
@@ -1098,7 +1090,7 @@ def _length(a: Array, b: Array) -> Array:
 
 
 @replayed
-@keeps_weak
+@strong_of_arrays
 def hypot(x: Any, y: Any, /) -> Array:
     """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0.
 
@@ -1146,6 +1138,7 @@ def logaddexp(x: Any, y: Any, /) -> Array:
 
 
 @replayed
+@strong_of_arrays
 def logaddexp2(x: Any, y: Any, /) -> Array:
     """log2(2**x + 2**y).
 
@@ -1156,6 +1149,7 @@ def logaddexp2(x: Any, y: Any, /) -> Array:
 
 
 @replayed
+@gives_strong
 def log10(x: Any, /) -> Array:
     """Base-10 logarithm.
 
@@ -1169,7 +1163,7 @@ def log10(x: Any, /) -> Array:
 
 
 @replayed
-@keeps_weak
+@strong_of_arrays
 def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0.
 
@@ -1194,6 +1188,7 @@ _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in reversed(range(11))]
 
 
 @replayed
+@strong_of_arrays
 def deg2rad(x: Any, /) -> Array:
     """Degrees to radians.
 
@@ -1204,6 +1199,7 @@ def deg2rad(x: Any, /) -> Array:
 
 
 @replayed
+@strong_of_arrays
 def rad2deg(x: Any, /) -> Array:
     """Radians to degrees.
 
@@ -1253,4 +1249,5 @@ def nan_to_num(
     info = dt.finfo(value.dtype)
     value = where(isnan(value), nan, value)
     value = where(equal(value, math.inf), float(info.max) if posinf is None else posinf, value)
-    return where(equal(value, -math.inf), float(info.min) if neginf is None else neginf, value)
+    value = where(equal(value, -math.inf), float(info.min) if neginf is None else neginf, value)
+    return strong(value)

@@ -22,6 +22,7 @@ from fxad.numpy.core import axes_tuple, axis_index, cast, check_device, full_of,
 from fxad.numpy.creation import iota
 from fxad.numpy.elementwise import conj
 from fxad.numpy.manipulation import roll, slice_axis
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 
 __all__ = [
@@ -174,6 +175,7 @@ def _from_half(a: Any, s: Any, axes: Any, norm: str | None, name: str) -> Array:
     return _scaled(out, math.prod(sizes), norm, True, name)
 
 
+@gives_strong
 def rfftn(
     a: Any, s: Sequence[int] | None = None, axes: Any = None, norm: str | None = None
 ) -> Array:
@@ -188,6 +190,7 @@ def irfftn(
     return _from_half(a, s, axes, norm, "irfftn")
 
 
+@gives_strong
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The first n // 2 + 1 terms of `fft` of real numbers; the others are their conjugates."""
     return _to_half(a, None if n is None else (n,), (axis,), norm, "rfft")
@@ -198,6 +201,7 @@ def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     return _from_half(a, None if n is None else (n,), (axis,), norm, "irfft")
 
 
+@gives_strong
 def rfft2(
     a: Any, s: Sequence[int] | None = None, axes: Any = (-2, -1), norm: str | None = None
 ) -> Array:
@@ -221,6 +225,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _from_half(conj(a), None if n is None else (n,), (axis,), _opposite(norm), "hfft")
 
 
+@gives_strong
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Inverse of `hfft`."""
     return conj(_to_half(a, None if n is None else (n,), (axis,), _opposite(norm), "ihfft"))

@@ -26,6 +26,7 @@ from fxad.numpy.elementwise import (
 )
 from fxad.numpy.joining import concatenate
 from fxad.numpy.manipulation import moveaxis, reshape
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -50,6 +51,7 @@ def _layout(dtype: np.dtype) -> tuple[np.dtype, int, int]:
 
 
 @replayed
+@gives_strong
 def frexp(x: Any, /) -> tuple[Array, Array]:
     """(mantissa, exponent) with x = mantissa * 2**exponent and 0.5 <= abs(mantissa) < 1.
 
@@ -73,6 +75,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 
 @replayed
+@gives_strong
 def ldexp(x1: Any, x2: Any, /) -> Array:
     """x1 * 2**x2, rounded once. x1: floats (or integers as floats); x2: integers.
 
@@ -97,6 +100,7 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 @replayed
+@gives_strong
 def spacing(x: Any, /) -> Array:
     """The distance to the next float away from 0, with the sign of x; its derivative is 0.
 

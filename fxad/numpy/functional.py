@@ -16,6 +16,7 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.numpy.core import asarray, axis_index, cast, result_shape, spread_to, value_of
 from fxad.numpy.elementwise import where
 from fxad.numpy.manipulation import broadcast_to, moveaxis, reshape
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 
 __all__ = ["apply_along_axis", "piecewise", "vectorize"]
@@ -90,6 +91,7 @@ def apply_along_axis(
     return moveaxis(out, tuple(range(len(lead), out.ndim)), tuple(range(at, at + extra)))
 
 
+@gives_strong
 def piecewise(
     x: Any,
     condlist: Sequence[Any] | Any,

@@ -334,7 +334,7 @@ def _from_memory(x: Concrete, index: Any) -> Array | None:
         found = x._data[items]
     except (AttributeError, IndexError, ValueError):  # donated; out of range; an odd index
         return None
-    return Concrete(found.copy() if type(found) is np.ndarray else np.array(found))
+    return Concrete(found.copy() if type(found) is np.ndarray else np.array(found), x.weak)
 
 
 def plain_items(index: Any) -> tuple[Any, ...] | None:

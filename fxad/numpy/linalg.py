@@ -18,13 +18,22 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as e
 from fxad.numpy import products, reductions
-from fxad.numpy.core import axes_tuple, axis_index, promoted, result_shape, spread_to, value_of
+from fxad.numpy.core import (
+    axes_tuple,
+    axis_index,
+    cast,
+    promoted,
+    result_shape,
+    spread_to,
+    value_of,
+)
 from fxad.numpy.creation import diagonal as _diagonal
 from fxad.numpy.creation import eye, tril, triu
 from fxad.numpy.functional import vectorize
 from fxad.numpy.householder import packed_qr
 from fxad.numpy.manipulation import matrix_transpose as matrix_transpose
 from fxad.numpy.manipulation import moveaxis, reshape
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -142,6 +151,7 @@ class SlogdetResult(NamedTuple):
 
 
 @replayed
+@gives_strong
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """Sign (a phase if complex) of the determinant, and the log of its absolute value.
 
@@ -151,6 +161,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 
 
 @replayed
+@gives_strong
 def det(a: Any) -> Array:
     """The determinant. Its derivative at a singular matrix is NaN."""
     sign, size = slogdet(a)
@@ -178,6 +189,7 @@ def lstsq(
 
 
 @replayed
+@gives_strong
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverse; singular values up to rtol (a number, or one for each matrix)
     times the largest count as 0.
@@ -218,11 +230,14 @@ def _rank(value: Array, values: Array, rtol: Any) -> Array:
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: None = None) -> Array:
     """Number of singular values above rtol (a number, or one for each matrix) times the largest.
 
-    `hermitian` changes nothing. Raises BadArgument for `tol`, an absolute limit.
+    `hermitian` changes nothing. A vector that is not zero has rank 1. Raises BadArgument for `tol`,
+    an absolute limit.
     """
     if tol is not None:
         raise BadArgument("matrix_rank: tol must be None; rtol is relative to the largest value")
-    value = _matrices("matrix_rank", M)
+    value = _inexact("matrix_rank", M)
+    if value.ndim < 2:
+        return cast(reductions.any(value != 0), dt.default_int())
     return _rank(value, svdvals(value), rtol)
 
 
@@ -444,6 +459,7 @@ def squares(x: Array) -> Array:
 
 
 @replayed
+@gives_strong
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
     """Norm of order `ord` over axes. The gradient of the 2-norm at 0 is 0."""
     (value,) = promoted("norm", x, inexact=True, numbers=False)
@@ -467,6 +483,7 @@ def _largest(size: Array, axis: Any, keepdims: bool = False) -> Array:
 
 
 @replayed
+@gives_strong
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
     """Vector norm, or a matrix norm ("fro", "nuc", 1, 2, inf or negated) over two axes.
 
@@ -496,6 +513,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 @replayed
+@gives_strong
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """Norm of the matrices in the last two axes."""
     return norm(x, ord, (-2, -1), keepdims)

@@ -24,6 +24,7 @@ from fxad.numpy.elementwise import (
     where,
 )
 from fxad.numpy.reductions import all
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -62,6 +63,7 @@ def allclose(
 
 
 @replayed
+@gives_strong
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Same shape and elements.
 
@@ -80,6 +82,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 
 @replayed
+@gives_strong
 def array_equiv(a1: Any, a2: Any) -> Array:
     """Whether two arrays are equal after broadcasting.
 

@@ -14,6 +14,7 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
+    asarray,
     axes_tuple,
     axis_index,
     result_shape,
@@ -34,13 +35,18 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _type(a: Any) -> ArrayType:
+    """Of nested sequences that of the array they make."""
+    return asarray(a).type if isinstance(a, list | tuple) else shaped(a)
+
+
 def shape(a: Any) -> tuple[int, ...]:
     """Lengths of the axes.
 
     >>> jnp.shape(jnp.zeros((2, 3)))
     (2, 3)
     """
-    return shaped(a).shape
+    return _type(a).shape
 
 
 def ndim(a: Any) -> int:
@@ -49,7 +55,7 @@ def ndim(a: Any) -> int:
     >>> jnp.ndim(jnp.zeros((2, 3)))
     2
     """
-    return shaped(a).ndim
+    return _type(a).ndim
 
 
 def size(a: Any, axis: int | None = None) -> int:
@@ -58,7 +64,7 @@ def size(a: Any, axis: int | None = None) -> int:
     >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), 1)
     (6, 3)
     """
-    type_ = shaped(a)
+    type_ = _type(a)
     return type_.size if axis is None else type_.shape[axis_index(axis, type_.ndim, "size")]
 
 

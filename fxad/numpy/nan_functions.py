@@ -32,6 +32,7 @@ from fxad.numpy.reductions import (
     sum,
     widened,
 )
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -47,6 +48,7 @@ def _filled(name: str, a: Any, filler: Any) -> Array:
 
 
 @replayed
+@gives_strong
 def nansum(
     a: Any,
     axis: Any = None,
@@ -66,6 +68,7 @@ def nansum(
 
 
 @replayed
+@gives_strong
 def nanprod(
     a: Any,
     axis: Any = None,
@@ -85,6 +88,7 @@ def nanprod(
 
 
 @replayed
+@gives_strong
 def nanmax(
     a: Any,
     axis: Any = None,
@@ -103,6 +107,7 @@ def nanmax(
 
 
 @replayed
+@gives_strong
 def nanmin(
     a: Any,
     axis: Any = None,
@@ -146,6 +151,7 @@ def _kept(value: Array, where: Any) -> Array:
 
 
 @replayed
+@gives_strong
 def nanmean(
     a: Any,
     axis: Any = None,
@@ -222,6 +228,7 @@ def nanstd(
 
 
 @replayed
+@gives_strong
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """Running sum; NaN counts as 0.
 
@@ -233,6 +240,7 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
 
 
 @replayed
+@gives_strong
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """Running product; NaN counts as 1.
 
@@ -244,6 +252,7 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = N
 
 
 @replayed
+@gives_strong
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the largest element that is not NaN; -1 if all are.
 
@@ -255,6 +264,7 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
 
 
 @replayed
+@gives_strong
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the smallest element that is not NaN; -1 if all are.
 

@@ -21,6 +21,7 @@ from fxad.numpy.manipulation import flip, slice_axis
 from fxad.numpy.reductions import max, mean, min
 from fxad.numpy.rounding import floor, rint
 from fxad.numpy.statistics import median
+from fxad.numpy.weak import weak_as_first
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -37,6 +38,7 @@ _MODES = ("constant", "empty", *_COPIES, *_STATISTICS, "linear_ramp")
 
 
 @replayed
+@weak_as_first
 def pad(
     array: Any,
     pad_width: Any,

@@ -15,7 +15,7 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.promotion import result_type
 from fxad.numpy import linalg
 from fxad.numpy.core import asarray, cast, known_values, promoted, value_of
-from fxad.numpy.creation import arange, eye, ones, vander, zeros
+from fxad.numpy.creation import arange, eye, ones, vander, zeros, zeros_like
 from fxad.numpy.elementwise import sqrt
 from fxad.numpy.joining import concatenate
 from fxad.numpy.manipulation import broadcast_shapes, broadcast_to, reshape
@@ -55,7 +55,7 @@ def polyadd(a1: Any, a2: Any) -> Array:
     >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([1, 0, 0]))
     Array([1, 1, 2], dtype=int32)
     """
-    x, y = asarray(a1), asarray(a2)
+    x, y = promoted("polyadd", asarray(a1), asarray(a2), broadcast=False)
     size = builtins.max(x.shape[0], y.shape[0])
     return _padded(x, size) + _padded(y, size)
 
@@ -71,7 +71,7 @@ def polysub(a1: Any, a2: Any) -> Array:
 
 
 def _padded(value: Array, size: int) -> Array:
-    return concatenate([zeros(size - value.shape[0], value.dtype), value])
+    return concatenate([zeros_like(value, shape=size - value.shape[0]), value])
 
 
 @replayed
@@ -81,7 +81,7 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     Raises BadArgument for trim_leading_zeros: how many there are is not known while tracing.
 
     >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
-    Array([ 1,  0, -1], dtype=int32)
+    Array([ 1.,  0., -1.], dtype=float32)
     """
     if trim_leading_zeros:
         raise BadArgument("polymul: pass trim_leading_zeros=False, and trim_zeros the result")
@@ -93,9 +93,10 @@ def polyder(p: Any, m: int = 1) -> Array:
     """m-th derivative of a polynomial, highest power first.
 
     >>> jnp.polyder(jnp.array([1, 2, 3]))
-    Array([2, 2], dtype=int32)
+    Array([2., 2.], dtype=float32)
     """
     value = asarray(p)
+    value = cast(value, dt.inexact_for(value.dtype))
     for _ in range(m):
         powers = arange(value.shape[0] - 1, 0, -1)
         value = value[:-1] * cast(powers, value.dtype)

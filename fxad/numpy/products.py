@@ -26,7 +26,9 @@ from fxad.numpy.core import (
     value_of,
     within,
 )
+from fxad.numpy.elementwise import multiply
 from fxad.numpy.manipulation import moveaxis, reshape
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import by_value, replayed
 from fxad.trace.tracer import type_of
@@ -211,8 +213,7 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
     """
     no_out("outer", out)
     x, y = promoted("outer", a, b, numbers=False, broadcast=False)
-    x, y = reshape(x, (-1, 1)), reshape(y, (1, -1))
-    return OPS["mul"](*promoted("outer", x, y))
+    return multiply(reshape(x, (-1, 1)), reshape(y, (1, -1)))
 
 
 @replayed
@@ -256,6 +257,7 @@ def kron(a: Any, b: Any) -> Array:
 
 
 @replayed
+@gives_strong
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:
@@ -311,14 +313,14 @@ def convolve(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Discrete convolution of two vectors.
+    """Discrete convolution of two vectors, in floats as in JAX.
 
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]))
-    Array([ 1, 12, 23, 30], dtype=int32)
+    Array([ 1., 12., 23., 30.], dtype=float32)
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]), mode="valid")
-    Array([12, 23], dtype=int32)
+    Array([12., 23.], dtype=float32)
     """
-    x, y = promoted("convolve", a, v, numbers=False, broadcast=False)
+    x, y = promoted("convolve", a, v, inexact=True, numbers=False, broadcast=False)
     if type_of(x).ndim != 1 or type_of(y).ndim != 1:
         raise ShapeError("convolve: both arguments must be vectors")
     if len(x) < len(y):
@@ -328,7 +330,10 @@ def convolve(
     inside = (rows >= 0) & (rows < n)
     windows = x[np.clip(rows, 0, n - 1).astype(np.int32)]
     windows = OPS["select"](value_of(inside), windows, windows * 0)
-    full = product(windows, y, ((1,), (0,)), precision=precision, wide=preferred_element_type)
+    wide = None if preferred_element_type is None else np.dtype(preferred_element_type)
+    kept = wide if wide is not None and wide.kind == type_of(x).dtype.kind else None
+    full = product(windows, y, ((1,), (0,)), precision=precision, wide=kept)
+    full = full if wide is None else cast(full, wide)
     match mode:
         case "full":
             return full
@@ -348,10 +353,10 @@ def correlate(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Cross-correlation of two vectors.
+    """Cross-correlation of two vectors, in floats as in JAX.
 
     >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([1, 10]))
-    Array([21, 32], dtype=int32)
+    Array([21., 32.], dtype=float32)
     """
     second = value_of(v)
     second = OPS["conj"](second) if dt.is_complex(second.dtype) else second

@@ -34,7 +34,6 @@ from fxad.numpy.elementwise import (
     abs,
     equal,
     exp,
-    finish,
     imag,
     isinf,
     isnan,
@@ -45,6 +44,7 @@ from fxad.numpy.elementwise import (
     where,
 )
 from fxad.numpy.manipulation import reshape
+from fxad.numpy.weak import finish, gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import bind
@@ -84,6 +84,7 @@ def _start(initial: Any, dtype: np.dtype) -> Any:
 
 
 @replayed
+@gives_strong
 def sum(
     a: Any,
     axis: Any = None,
@@ -119,6 +120,7 @@ def _added(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 @replayed
+@gives_strong
 def prod(
     a: Any,
     axis: Any = None,
@@ -172,6 +174,7 @@ def _extreme(
 
 
 @replayed
+@gives_strong
 def max(
     a: Any,
     axis: Any = None,
@@ -195,6 +198,7 @@ def max(
 
 
 @replayed
+@gives_strong
 def min(
     a: Any,
     axis: Any = None,
@@ -219,6 +223,7 @@ amax, amin = max, min
 
 
 @replayed
+@gives_strong
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """max - min.
 
@@ -235,6 +240,7 @@ def _logical(a: Any) -> Array:
 
 
 @replayed
+@gives_strong
 def all(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -250,6 +256,7 @@ def all(
 
 
 @replayed
+@gives_strong
 def any(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -285,6 +292,7 @@ def widened(value: Array) -> Array:
 
 
 @replayed
+@gives_strong
 def mean(
     a: Any,
     axis: Any = None,
@@ -320,6 +328,7 @@ _mean = mean  # for functions with a parameter `mean`
 
 
 @replayed
+@gives_strong
 def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
@@ -357,6 +366,7 @@ def squared_size(value: Array) -> Array:
 
 
 @replayed
+@gives_strong
 def var(
     a: Any,
     axis: Any = None,
@@ -396,6 +406,7 @@ def var(
 
 
 @replayed
+@gives_strong
 def std(
     a: Any,
     axis: Any = None,
@@ -451,6 +462,7 @@ def _arg(op: str, a: Any, axis: Any, keepdims: bool) -> Array:
 
 
 @replayed
+@gives_strong
 def argmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the first largest element (of the first NaN, if any).
 
@@ -462,6 +474,7 @@ def argmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -
 
 
 @replayed
+@gives_strong
 def argmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """Position of the first smallest element (of the first NaN, if any).
 
@@ -473,6 +486,7 @@ def argmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -
 
 
 @replayed
+@gives_strong
 def logsumexp(
     a: Any,
     axis: Any = None,

@@ -11,8 +11,9 @@ from typing import Any
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import no_out, promoted, value_of, weak_result
-from fxad.numpy.elementwise import finish, imag, keeps_weak, multiply, real, where
+from fxad.numpy.core import no_out, promoted, value_of
+from fxad.numpy.elementwise import imag, multiply, real, where
+from fxad.numpy.weak import finish, keeps_weak, strong, weak_result
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -78,7 +79,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     if decimals == 0:
         return rint(value)
     scale = 10.0**decimals
-    return rint(value * scale) / scale
+    return strong(rint(value * scale) / scale)
 
 
 around = round
@@ -92,6 +93,6 @@ def modf(x: Any, out: None = None) -> tuple[Array, Array]:
     (Array([ 0.5 , -0.25], dtype=float32), Array([ 2., -1.], dtype=float32))
     """
     no_out("modf", out)
-    value = value_of(x)
-    whole = finish(OPS["trunc"](value), value.weak)
+    (value,) = promoted("modf", x, inexact=True, numbers=False)
+    whole = OPS["trunc"](value)
     return where(value == whole, multiply(value, 0.0), value - whole), whole

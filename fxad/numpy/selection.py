@@ -33,6 +33,7 @@ from fxad.numpy.elementwise import clip, maximum, where
 from fxad.numpy.indexing import READS, WRITES, chosen_mode, getitem, index_array
 from fxad.numpy.manipulation import moveaxis, reshape
 from fxad.numpy.updates import setitem, update_for
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
@@ -277,6 +278,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
 
 
 @replayed
+@gives_strong
 def choose(a: Any, choices: Any, out: None = None, mode: str = "clip") -> Array:
     """choices[a] element by element; numbers outside go to the nearest ("clip"), count round
     ("wrap") or raise BadArgument ("raise", where a is not traced).

@@ -15,6 +15,7 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
+from fxad.core.promotion import promote
 from fxad.numpy.core import asarray, axis_index, cast, known_values, promoted, value_of
 from fxad.numpy.creation import arange, full, zeros
 from fxad.numpy.elementwise import isnan, where
@@ -23,6 +24,7 @@ from fxad.numpy.joining import concatenate
 from fxad.numpy.manipulation import moveaxis, reshape
 from fxad.numpy.selection import nonzero
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
+from fxad.numpy.weak import entry, gives_strong, weak_result
 from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
 
@@ -67,8 +69,8 @@ def unique(
     wanted: Any = (return_index, return_inverse, return_counts, axis)
     data: Any = np.unique(values, *wanted, equal_nan=equal_nan)
     if not isinstance(data, tuple):
-        return Concrete(data)
-    return tuple(Concrete(d if i == 0 else d.astype(dt.default_int())) for i, d in enumerate(data))
+        return Concrete(data, weak_result(ar))
+    return (Concrete(data[0], weak_result(ar)), *map(_positions, data[1:]))
 
 
 class _Distinct(NamedTuple):
@@ -123,6 +125,7 @@ def _distinct(
 
 
 @replayed
+@gives_strong
 def isin(
     element: Any,
     test_elements: Any,
@@ -175,11 +178,11 @@ def intersect1d(
     Array([2, 3], dtype=int32)
     """
     if size is None:
-        x, y = _known("intersect1d", ar1, ar2)
+        x, y, weak = _known("intersect1d", ar1, ar2)
         if not return_indices:
-            return Concrete(np.intersect1d(x, y, assume_unique))
+            return Concrete(np.intersect1d(x, y, assume_unique), weak)
         common, *places = np.intersect1d(x, y, assume_unique, return_indices=True)
-        return (Concrete(common), *map(_positions, places))
+        return (Concrete(common, weak), *map(_positions, places))
     a, b = _flat("intersect1d", ar1, ar2)
     found = _distinct(a, None, True, a.size, 0)
     values, at = _kept(found.values, found.valid & isin(found.values, b), size, fill_value)
@@ -212,8 +215,8 @@ def setdiff1d(
     Array([1, 3], dtype=int32)
     """
     if size is None:
-        x, y = _known("setdiff1d", ar1, ar2)
-        return Concrete(np.setdiff1d(x, y, assume_unique))
+        x, y, _ = _known("setdiff1d", ar1, ar2)
+        return Concrete(np.setdiff1d(x, y, assume_unique), weak_result(ar1))
     a, b = _flat("setdiff1d", ar1, ar2)
     fill_value = 0 if fill_value is None else fill_value
     if assume_unique:
@@ -236,16 +239,19 @@ def setxor1d(
     Array([1, 3], dtype=int32)
     """
     if size is None:
-        x, y = _known("setxor1d", ar1, ar2)
-        return Concrete(np.setxor1d(x, y, assume_unique))
+        x, y, weak = _known("setxor1d", ar1, ar2)
+        return Concrete(np.setxor1d(x, y, assume_unique), weak)
     a, b = _flat("setxor1d", ar1, ar2)
     found = _distinct(concatenate([a, b]), None, True, a.size + b.size, 0)
     once = isin(found.values, a) ^ isin(found.values, b)
     return _kept(found.values, found.valid & once, size, fill_value)[0]
 
 
-def _known(name: str, ar1: Any, ar2: Any) -> tuple[Any, Any]:
-    return known_values(ar1, name, _HINT), known_values(ar2, name, _HINT)
+def _known(name: str, ar1: Any, ar2: Any) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Both arrays in one dtype, and whether that is weak."""
+    values = known_values(ar1, name, _HINT), known_values(ar2, name, _HINT)
+    dtype, weak = promote(entry(ar1), entry(ar2))
+    return values[0].astype(dtype), values[1].astype(dtype), weak
 
 
 def _flat(name: str, *arrays: Any) -> list[Array]:
@@ -289,7 +295,7 @@ def unique_all(x: Any, /) -> UniqueAll:
     Array([1, 0, 1], dtype=int32)
     """
     found = np.unique_all(known_values(x, "unique_all", _FIXED))
-    return UniqueAll(Concrete(found.values), *map(_positions, found[1:]))
+    return UniqueAll(Concrete(found.values, weak_result(x)), *map(_positions, found[1:]))
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
@@ -299,7 +305,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
     Array([1, 2], dtype=int32)
     """
     found = np.unique_counts(known_values(x, "unique_counts", _FIXED))
-    return UniqueCounts(Concrete(found.values), _positions(found.counts))
+    return UniqueCounts(Concrete(found.values, weak_result(x)), _positions(found.counts))
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
@@ -309,7 +315,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
     Array([1, 0, 1], dtype=int32)
     """
     found = np.unique_inverse(known_values(x, "unique_inverse", _FIXED))
-    return UniqueInverse(Concrete(found.values), _positions(found.inverse_indices))
+    return UniqueInverse(Concrete(found.values, weak_result(x)), _positions(found.inverse_indices))
 
 
 def unique_values(x: Any, /) -> Array:
@@ -318,7 +324,8 @@ def unique_values(x: Any, /) -> Array:
     >>> jnp.unique_values(jnp.array([3, 1, 3]))
     Array([1, 3], dtype=int32)
     """
-    return Concrete(np.unique(known_values(x, "unique_values", _FIXED), equal_nan=False))
+    found = np.unique(known_values(x, "unique_values", _FIXED), equal_nan=False)
+    return Concrete(found, weak_result(x))
 
 
 def _positions(found: np.ndarray) -> Array:

@@ -18,6 +18,7 @@ from fxad.numpy.core import axis_index, cast, full_of, promoted, value_of
 from fxad.numpy.elementwise import imag, isnan, real, where
 from fxad.numpy.indexing import getitem
 from fxad.numpy.manipulation import flip, reshape
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 
@@ -131,6 +132,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
 
 
 @replayed
+@gives_strong
 def searchsorted(
     a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
 ) -> Array:

@@ -34,6 +34,7 @@ from fxad.numpy.reductions import mean, sum
 from fxad.numpy.selection import take_along_axis
 from fxad.numpy.sorting import searchsorted
 from fxad.numpy.updates import setitem
+from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
 from fxad.trace.tracer import type_of
@@ -47,6 +48,7 @@ __all__ = [
 
 
 @replayed
+@gives_strong
 def cov(
     m: Any,
     y: Any = None,
@@ -99,6 +101,7 @@ def _weighted_covariance(rows: Array, fweights: Any, aweights: Any, less: Any) -
 
 
 @replayed
+@gives_strong
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """Correlation coefficients of the variables in the rows.
 
@@ -114,6 +117,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
 
 
 @replayed
+@gives_strong
 def median(
     a: Any,
     axis: Any = None,
@@ -135,6 +139,7 @@ def _no_weights(name: str, weights: Any) -> None:
         raise BadArgument(f"{name}: every element counts once; weights must be None")
 
 
+@gives_strong
 def quantile(
     a: Any,
     q: Any,
@@ -223,6 +228,7 @@ def _between(name: str, position: Array, method: str, at: Callable[[Array], Arra
 
 
 @replayed
+@gives_strong
 def nanquantile(
     a: Any,
     q: Any,
@@ -255,6 +261,7 @@ def nanquantile(
 
 
 @replayed
+@gives_strong
 def nanpercentile(
     a: Any,
     q: Any,
@@ -277,6 +284,7 @@ def nanpercentile(
 
 
 @replayed
+@gives_strong
 def nanmedian(
     a: Any,
     axis: Any = None,
@@ -293,6 +301,7 @@ def nanmedian(
     return nanquantile(a, 0.5, axis, keepdims=keepdims)
 
 
+@gives_strong
 def percentile(
     a: Any,
     q: Any,
@@ -323,6 +332,7 @@ _replayed_percentile = replayed(_percentile)
 
 
 @replayed
+@gives_strong
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
     """Which bin each element falls into; bins may fall as well as rise.
 
@@ -351,7 +361,7 @@ def bincount(
     if length is None:
         seen = known_values(value, "bincount", "pass length=")
         length = max(minlength, int(np.max(seen, initial=-1)) + 1)
-    amount = Concrete(np.ones((), np.int32)) if weights is None else value_of(weights)
+    amount = _one(dt.int32) if weights is None else value_of(weights)
     start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
     return setitem(start, value, amount, "add", mode="drop")
 
@@ -360,15 +370,22 @@ def _zero(dtype: np.dtype) -> Array:
     return Concrete(np.zeros((), dtype))
 
 
+def _one(dtype: np.dtype) -> Array:
+    return Concrete(np.ones((), dtype))
+
+
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
 ):
-    """Counts per bin and the bin edges.
+    """Counts per bin and the bin edges, both in floats as in JAX.
 
     >>> jnp.histogram(jnp.array([0.0, 1.0, 1.0, 4.0]), bins=2)
-    (Array([3, 1], dtype=int32), Array([0., 2., 4.], dtype=float32))
+    (Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))
     """
-    value = reshape(value_of(a), (-1,))
+    parts = [a, *([] if weights is None else [weights])]
+    value, *amounts = promoted("histogram", *parts, inexact=True, numbers=False, broadcast=False)
+    value = reshape(value, (-1,))
+    weights = reshape(amounts[0], (-1,)) if amounts else _one(value.dtype)
     edges = histogram_bin_edges(value, bins, range)
     place = searchsorted(edges, value, "right") - 1
     last = edges.shape[0] - 2
@@ -381,6 +398,7 @@ def histogram(
     return counts, edges
 
 
+@gives_strong
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Edges of equal bins over the data's range (0 ... 1 of no data; at least 1 wide if it is one
     value). The outer edges are the range's ends exactly.
@@ -388,14 +406,17 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     >>> jnp.histogram_bin_edges(jnp.array([0.0, 1.0, 4.0]), bins=4)
     Array([0., 1., 2., 3., 4.], dtype=float32)
     """
+    data = value_of(a)
+    dtype = dt.inexact_for(data.dtype)
     if not isinstance(bins, int):
-        return value_of(bins)
-    value = cast(value_of(a), dt.default_float())
+        return cast(value_of(bins), dtype)
+    value = cast(data, dt.float32) if dtype.itemsize < 4 else cast(data, dtype)
     if range is None:
         range = (value.min(), value.max()) if value.size else (0.0, 1.0)
     low, high = (cast(value_of(end), value.dtype) for end in range)
     flat = low == high
-    return linspace(where(flat, low - 0.5, low), where(flat, high + 0.5, high), bins + 1)
+    ends = where(flat, low - 0.5, low), where(flat, high + 0.5, high)
+    return cast(linspace(*ends, bins + 1), dtype)
 
 
 def histogramdd(
@@ -447,6 +468,7 @@ def histogramdd(
     return counts, edges
 
 
+@gives_strong
 def histogram2d(
     x: Any,
     y: Any,

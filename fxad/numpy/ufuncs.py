@@ -11,8 +11,10 @@ from typing import Any
 
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.lax.loops import scan
-from fxad.numpy.core import asarray, axis_index, no_out
+from fxad.numpy import reductions
+from fxad.numpy.core import asarray, axes_tuple, axis_index, no_out
 from fxad.numpy.creation import arange
+from fxad.numpy.cumulative import cumprod, cumsum
 from fxad.numpy.elementwise import where as choose
 from fxad.numpy.functional import vectorize
 from fxad.numpy.joining import concatenate
@@ -173,6 +175,89 @@ class ufunc:  # NumPy's name
 
         totals, _ = scan(step, firsts, (arange(rows.shape[0]), rows))
         return moveaxis(totals, 0, at)
+
+
+_REDUCTIONS: dict[str, Callable[..., Array]] = {
+    "add": reductions.sum,
+    "logical_and": reductions.all,
+    "logical_or": reductions.any,
+    "maximum": reductions.max,
+    "minimum": reductions.min,
+    "multiply": reductions.prod,
+}
+_RUNNING: dict[str, Callable[..., Array]] = {"add": cumsum, "multiply": cumprod}
+_PLACES = {
+    "add": "add",
+    "maximum": "max",
+    "minimum": "min",
+    "multiply": "multiply",
+    "subtract": "subtract",
+}  # methods of `x.at[...]`
+
+
+class Known(ufunc):
+    """A function of `fxad.numpy` as a ufunc: its folds are reductions where there is one."""
+
+    def __init__(self, func: Callable[..., Any], /, nin: int, identity: Any) -> None:
+        super().__init__(func, nin, 1, identity=identity)
+        self._function = func  # which takes arrays as they are
+
+    def reduce(
+        self,
+        a: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        """As of every ufunc; of add, multiply, maximum, minimum, logical_and and logical_or over
+        several axes too."""
+        reduction = _REDUCTIONS.get(self.__name__)
+        of_bools = reduction in (reductions.all, reductions.any)
+        if reduction is None or (of_bools and initial is not None):
+            return self._along(a, axis, dtype, out, keepdims, initial, where)
+        named: dict[str, Any] = {"axis": axis, "keepdims": keepdims, "where": where}
+        if not of_bools:
+            named["initial"] = initial
+        if reduction in (reductions.sum, reductions.prod):  # they widen small integers
+            return reduction(self._folded("reduce", a, None, out), dtype=dtype, **named)
+        return reduction(self._folded("reduce", a, dtype, out), **named)
+
+    def _along(
+        self, a: Any, axis: Any, dtype: Any, out: None, keepdims: bool, *start: Any
+    ) -> Array:
+        """The general fold along one axis or several, which are then one."""
+        if not isinstance(axis, tuple):
+            return super().reduce(a, axis, dtype, out, keepdims, *start)
+        value, (initial, where) = self._folded("reduce", a, dtype, out), start
+        axes = axes_tuple(axis, value.ndim, f"{self.__name__}.reduce")
+        if self.__name__ == "subtract" and len(axes) > 1:
+            raise BadArgument("subtract.reduce: the order matters, so give one axis or None")
+
+        def together(x: Array) -> Array:
+            front = moveaxis(x, axes, tuple(range(len(axes))))
+            return reshape(front, (-1, *front.shape[len(axes) :]))
+
+        mask = None if where is None else together(broadcast_to(asarray(where), value.shape))
+        total = super().reduce(together(value), initial=initial, where=mask)
+        return expand_dims(total, axes) if keepdims else total
+
+    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
+        """As of every ufunc."""
+        running = _RUNNING.get(self.__name__)
+        if running is None:
+            return super().accumulate(a, axis, dtype, out)
+        return running(self._folded("accumulate", a, None, out), axis=axis, dtype=dtype)
+
+    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
+        """As of every ufunc."""
+        place = _PLACES.get(self.__name__)
+        if inplace or place is None or b is None:
+            return super().at(a, indices, b, inplace=inplace)
+        result: Array = getattr(asarray(a).at[indices], place)(b)
+        return result
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:

@@ -33,6 +33,7 @@ from fxad.numpy.indexing import (
     planned,
     window_axes,
 )
+from fxad.numpy.weak import finish
 from fxad.ops.arrays.indexing import AT
 from fxad.trace import tracer
 from fxad.trace.array import Array, Concrete, as_numpy
@@ -185,8 +186,8 @@ def setitem(
         return window.replaced(setitem(window.read("clamp"), rest, values, monoid, **hints), how)
     plan = planned(value.type, index, mode is None, wrap_negative_indices)
     if not plan.arrays:
-        return _set_basic(value, plan, update, monoid)
-    return _set_planned(value, plan, update, monoid, unique_indices, how)
+        return finish(_set_basic(value, plan, update, monoid), value.weak)
+    return finish(_set_planned(value, plan, update, monoid, unique_indices, how), value.weak)
 
 
 def _set_planned(
@@ -235,7 +236,7 @@ def _in_memory(x: Concrete, index: Any, values: Any, monoid: str) -> Array | Non
         return None
     finally:
         restore(before)
-    return Concrete(result)
+    return Concrete(result, x.weak)
 
 
 _COMBINE: dict[str, Callable[..., Any]] = {

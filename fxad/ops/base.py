@@ -29,6 +29,11 @@ The rules of an op (`fxad.ir.rules` has their types)
     makes_nan                       whether a result may be NaN though no operand is, or how that
                                     follows from the parameters; where nothing is said, whether
                                     results are rounded (not `exact`)
+    weak                            positions of the operands that decide whether results are
+                                    weakly typed: they are where all of these are. Where nothing is
+                                    said, all operands; (): results are strong; "each": every result
+                                    is as its operand. (Whoever binds an op that holds programs
+                                    marks its results.)
     dtypes                          kinds of element types it accepts: "bool int float complex"
     samples(r)                      Samples for the contract tests; r draws arrays
     split(t, record, unknown, args, **params)

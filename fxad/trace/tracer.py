@@ -395,9 +395,34 @@ def bind(op: Op, *args: AnyValue, **params: Any) -> Any:
             check_alive(arg)
             if arg.level.depth > depth:
                 level, depth = arg.level, arg.level.depth
-    if level is None:
-        return _executor(op, args, params)
-    return level.process(op, args, params)
+    made = _executor(op, args, params) if level is None else level.process(op, args, params)
+    if not op.higher:
+        _mark_weak(op, args, made)
+    return made
+
+
+def _mark_weak(op: Op, args: Sequence[Any], made: Any) -> None:
+    """Mark the results that are weakly typed."""
+    rule = op.weak
+    if rule == "each":
+        for arg, result in zip(args, made, strict=True):
+            result.weak = getattr(arg, "weak", False)
+    elif _all_weak(args if rule is None else [args[i] for i in rule]):
+        for result in made if isinstance(made, tuple) else (made,):
+            result.weak = True
+
+
+def _all_weak(args: Sequence[Any]) -> bool:
+    """Whether all Arrays among the operands are weakly typed, and there are any."""
+    weak = False
+    for arg in args:
+        if isinstance(arg, Array):
+            if not arg.weak:
+                return False
+            weak = True
+        elif isinstance(arg, np.ndarray):
+            return False
+    return weak
 
 
 Intercept = Callable[[Op, Sequence[Any], dict[str, Any]], Any]

@@ -279,6 +279,7 @@ gather: Primitive[Array] = define(
     onto=_gather_onto,
     batch=_gather_batch,
     loops=_gather_loops,
+    weak=(0,),
     exact=True,
     dtypes=ANY,
     samples=lambda r: [

@@ -299,6 +299,7 @@ scatter: Primitive[Array] = define(
     transpose=_scatter_transpose,
     batch=_scatter_batch,
     loops=_scatter_loops,
+    weak=(0,),
     exact=True,
     makes_nan=lambda *, monoid="set", **params: monoid in ("add", "mul"),
     dtypes=ANY,

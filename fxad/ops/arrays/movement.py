@@ -332,6 +332,7 @@ barrier: Primitive[tuple[Array, ...]] = define(
     transpose=lambda ct, args: list(ct) if isinstance(ct, tuple) else [ct],
     batch=lambda size, batched, args: Batched(barrier(*args), tuple(batched)),
     loops=lambda types: tuple(Alias(i) for i in range(len(types))),
+    weak="each",
     exact=True,
     dtypes=ANY,
     samples=lambda r: [case(r.x(2)), case(r.x(2), r.x(3, 1))],

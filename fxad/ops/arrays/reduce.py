@@ -267,6 +267,7 @@ def _position(name: str, function: Callable[..., Any], doc: str) -> Primitive[Ar
         numpy=lambda x, *, axis, dtype: np.asarray(function(widened(x), axis)).astype(dtype),
         batch=batch,
         loops=lambda types, *, axis, dtype: Reduce(name, (axis,)),
+        weak=(),
         exact=True,
         dtypes="bool int float",
         samples=lambda r: [

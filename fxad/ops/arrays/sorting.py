@@ -85,6 +85,7 @@ sort = define(
     jvp=_sort_jvp,
     batch=_sort_batch,
     loops=lambda types, *, axis, keys: Sort(axis, keys),
+    weak="each",
     exact=True,
     dtypes="bool int float",
     samples=lambda r: [

@@ -189,6 +189,7 @@ select = define(
     transpose=_select_transpose,
     batch=elementwise_batch("select"),
     loops=prim("select"),
+    weak=(1, 2),
     exact=True,
     dtypes=ANY,
     samples=lambda r: [

@@ -76,6 +76,7 @@ log2 = unary(
     "log2",
     doc="Logarithm to base 2.",
     loops=by_kind("log2", complex_log2),
+    weak=(),  # as in JAX, where it is a quotient of logarithms
     jvp=lambda dx, x, y: div(dx, mul(x, LN2)),
     ulp=CLOSE,
     samples=positive,

@@ -102,6 +102,7 @@ host = define(
     jvp=_jvp,
     batch=_batch,
     loops=_loops,
+    weak=(),
     effects=_effects,
 )
 

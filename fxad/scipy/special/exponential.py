@@ -16,6 +16,7 @@ import numpy as np
 from fxad.api.custom import custom_jvp
 from fxad.core.errors import BadArgument
 from fxad.numpy import exp, log, where, zeros_like
+from fxad.numpy.weak import gives_strong
 from fxad.scipy.special.incomplete import lentz
 from fxad.scipy.special.support import special
 from fxad.trace.array import Array
@@ -65,11 +66,12 @@ def expn(n: int, x: Any) -> Array:
     >>> fxad.scipy.special.expn(2, jnp.array([0.0, 1.0, 4.0])).round(3)
     Array([1.   , 0.148, 0.003], dtype=float32)
     """
-    if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 0:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
         raise BadArgument(f"expn: the order must be an int, 0 or more, got {n!r}")
     return special(lambda x: _expn(int(n), x))(x)
 
 
+@gives_strong
 @special
 def exp1(x: Any) -> Array:
     """The integral of exp(-t) / t from x to infinity; x >= 0, else NaN.
@@ -107,6 +109,7 @@ def _expi_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _expi(x), tangents[0] * (exp(x) / x)
 
 
+@gives_strong
 @special
 def expi(x: Any) -> Array:
     """The principal value of the integral of exp(t) / t from -infinity to x; -inf at 0.

@@ -28,6 +28,7 @@ from fxad.numpy import (
 )
 from fxad.numpy import power as pow
 from fxad.numpy import round as rounded
+from fxad.numpy.weak import gives_strong
 from fxad.ops.elements.special import digamma as _digamma
 from fxad.scipy.special.support import HALF_LOG_2PI, chebyshev, polynomial, special
 from fxad.scipy.special.tables import GAMMA
@@ -47,6 +48,7 @@ def gammaln(x: Any) -> Array:
     return OPS["lgamma"](x)
 
 
+@gives_strong
 @special
 def gammasgn(x: Any) -> Array:
     """Sign of Gamma(x): 1, -1, or NaN at the poles -1, -2, ...; that of x at 0.
@@ -106,6 +108,7 @@ def _gamma_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return value, dx * (value * _digamma(x))
 
 
+@gives_strong
 @special
 def gamma(x: Any) -> Array:
     """The gamma function; NaN at -1, -2, ..., signed infinity at 0.
@@ -143,6 +146,7 @@ def _factorial(n: Any) -> Array:
     return where(n < 0, 0.0, _gamma(maximum(n, 0) + 1))
 
 
+@gives_strong
 @special
 def poch(z: Any, m: Any) -> Array:
     """Pochhammer's symbol Gamma(z + m) / Gamma(z), z > 0 and z + m > 0.
@@ -185,6 +189,7 @@ def betaln(a: Any, b: Any) -> Array:
     return where(both, large, where(one, mixed, small))
 
 
+@gives_strong
 @special
 def beta(a: Any, b: Any) -> Array:
     """Gamma(a) Gamma(b) / Gamma(a + b).
@@ -267,6 +272,7 @@ def polygamma(n: Any, x: Any) -> Array:
     return _polygamma(OPS["stop_gradient"](n) if isinstance(n, Array) else n, x)
 
 
+@gives_strong
 def multigammaln(a: Any, d: int) -> Array:
     """log of the multivariate gamma function of dimension d: a > (d - 1) / 2.
 

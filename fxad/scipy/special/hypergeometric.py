@@ -36,6 +36,7 @@ from fxad.numpy import (
     zeros_like,
 )
 from fxad.numpy.core import cast
+from fxad.numpy.weak import gives_strong
 from fxad.scipy.special.gammas import gammasgn
 from fxad.scipy.special.support import moved, slope, special
 from fxad.trace.array import Array
@@ -138,6 +139,7 @@ def _or_edge(
     return value
 
 
+@gives_strong
 @special
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
     """Kummer's confluent hypergeometric function 1F1(a, b, x), with derivatives in all three.

@@ -33,6 +33,7 @@ from fxad.numpy import (
     zeros_like,
 )
 from fxad.numpy import round as rounded
+from fxad.numpy.weak import gives_strong
 from fxad.scipy.special import tables
 from fxad.scipy.special.faddeeva import wofz
 from fxad.scipy.special.support import chebyshev, moved, polynomial, special
@@ -89,6 +90,7 @@ def _erfcx_real(x: Any) -> Array:
     return _erfcx(x)
 
 
+@gives_strong
 def erfcx(x: Any) -> Array:
     """exp(x**2) erfc(x), without overflow for large x; of real or complex numbers.
 
@@ -113,6 +115,7 @@ def _dawsn(x: Array) -> Array:
 _dawsn.defjvps(lambda dx, y, x: dx * _dawsn_slope(y, x))
 
 
+@gives_strong
 @special
 def dawsn(x: Any) -> Array:
     """Dawson's integral: exp(-x**2) times the integral of exp(t**2) from 0 to x.
@@ -183,6 +186,7 @@ _quarter_cosine.defjvps(lambda dx, y, x: dx * (-math.pi * x * _quarter_sine(x)))
 _quarter_sine.defjvps(lambda dx, y, x: dx * (math.pi * x * _quarter_cosine(x)))
 
 
+@gives_strong
 def fresnel(x: Any) -> tuple[Array, Array]:
     """The Fresnel integrals S(x), C(x): of sin(pi t**2 / 2) and cos(pi t**2 / 2) from 0 to x.
 
@@ -230,6 +234,7 @@ _si.defjvps(lambda dx, y, x: dx * sinc(x / math.pi))
 _ci.defjvps(lambda dx, y, x: dx * (cos(x) / x))
 
 
+@gives_strong
 def sici(x: Any) -> tuple[Array, Array]:
     """The sine and cosine integrals Si(x), Ci(x); for x < 0 Ci(-x), as in SciPy.
 
@@ -282,6 +287,7 @@ def _spence_slope(x: Array) -> Array:
 _spence.defjvps(lambda dx, y, x: dx * _spence_slope(x))
 
 
+@gives_strong
 @special
 def spence(x: Any) -> Array:
     """Spence's function, the dilogarithm of 1 - x: the integral of log(t) / (1 - t) from 1 to x.
@@ -345,6 +351,7 @@ def _owens_t_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
 _owens_t.defjvp(_owens_t_jvp, symbolic_zeros=True)
 
 
+@gives_strong
 @special
 def owens_t(h: Any, a: Any) -> Array:
     """Owen's T: the probability of X > h and 0 < Y < a X, X and Y standard normal.

@@ -13,6 +13,7 @@ from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
 from fxad.numpy import exp, iscomplexobj, isnan, log, log1p, ones_like, sqrt, where, zeros_like
 from fxad.numpy.core import value_of
+from fxad.numpy.weak import gives_strong
 from fxad.scipy.special.faddeeva import erf_complex, erfc_complex
 from fxad.scipy.special.support import HALF_LOG_2PI, special
 from fxad.trace.array import Array
@@ -90,6 +91,7 @@ def erfcinv(y: Any) -> Array:
     return _erfcinv(y)
 
 
+@gives_strong
 @special
 def ndtr(x: Any) -> Array:
     """Distribution function of the standard normal.
@@ -100,6 +102,7 @@ def ndtr(x: Any) -> Array:
     return 0.5 * OPS["erfc"](-ROOT_HALF * x)
 
 
+@gives_strong
 @special
 def ndtri(p: Any) -> Array:
     """The inverse of ndtr: -inf at 0, inf at 1, NaN outside.
@@ -137,6 +140,7 @@ def _log_ndtr_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return value, tangents[0] * exp(-0.5 * x * x - HALF_LOG_2PI - value)
 
 
+@gives_strong
 def log_ndtr(x: Any, series_order: int = 3) -> Array:
     """log(ndtr(x)), finite and accurate far below 0, whatever the order of JAX's series.
 

@@ -17,7 +17,8 @@ from fxad.api.custom_rules import SymbolicZero
 from fxad.core import dtypes as dt
 from fxad.core.errors import TypeMismatch
 from fxad.numpy import ones_like, zeros_like
-from fxad.numpy.core import cast, promoted, weak_result
+from fxad.numpy.core import cast, promoted
+from fxad.numpy.weak import finish, weak_result
 from fxad.trace.array import Array
 
 LOG_2PI = math.log(2 * math.pi)
@@ -39,9 +40,7 @@ def special(function: Callable[..., Array]) -> Callable[..., Array]:
         if dt.is_complex(dtype):
             raise TypeMismatch(f"{name}: takes real numbers, got {values[0].type}")
         wide = [cast(v, dt.float32) for v in values] if dtype.itemsize < 4 else values
-        out = cast(function(*wide), dtype)
-        out.weak = weak_result(*bound)
-        return out
+        return finish(cast(function(*wide), dtype), weak_result(*bound))
 
     signature = inspect.signature(function)
     return call
