@@ -396,20 +396,21 @@ def bind(op: Op, *args: AnyValue, **params: Any) -> Any:
             if arg.level.depth > depth:
                 level, depth = arg.level, arg.level.depth
     made = _executor(op, args, params) if level is None else level.process(op, args, params)
-    if not op.higher:
-        _mark_weak(op, args, made)
+    strong = op.weak is None and args and isinstance(args[0], Array) and not args[0].weak
+    if not strong and not op.higher:
+        _mark_weak(op.weak, args, made)
     return made
 
 
-def _mark_weak(op: Op, args: Sequence[Any], made: Any) -> None:
-    """Mark the results that are weakly typed."""
-    rule = op.weak
+def _mark_weak(rule: Any, args: Sequence[Any], made: Any) -> None:
+    """Mark the results that are weakly typed, by an op's rule `weak`."""
     if rule == "each":
         for arg, result in zip(args, made, strict=True):
             result.weak = getattr(arg, "weak", False)
     elif _all_weak(args if rule is None else [args[i] for i in rule]):
         for result in made if isinstance(made, tuple) else (made,):
-            result.weak = True
+            if isinstance(result, Array):  # tapes are not
+                result.weak = True
 
 
 def _all_weak(args: Sequence[Any]) -> bool:

@@ -310,6 +310,39 @@ def test_shard_map_on_one_device():
     assert out.split("\n")[:2] == ["[0. 1. 2.] [0. 1. 2.]", "[1. 1.]"]
 
 
+def test_lax_refuses_what_jax_refuses():
+    out = aliased(
+        "import jax.numpy as jnp\n"
+        "from jax import lax\n"
+        "x, i, h = jnp.arange(3.0), jnp.arange(3), jnp.ones(3, 'bfloat16')\n"
+        "image = jnp.ones((1, 1, 4, 4))\n"
+        "for bad in ('lax.pow(i, x)', 'lax.pow(x, h)', 'lax.select(x > 0, x, i)',\n"
+        "            'lax.select(x > 0, x, 0.0)', 'lax.select_n(i[:2] > 0, x, x)',\n"
+        "            'lax.clamp(0, x, 1)', 'lax.concatenate([x, i], 0)',\n"
+        "            'lax.pad(x, 0, [(1, 1, 0)])', 'lax.complex(x, i)', 'lax.igamma(x, i)',\n"
+        "            'lax.betainc(x, x, i)', 'lax.real(x)', 'lax.conv(image, image.astype(int), "
+        '(1, 1), "SAME")\'):\n'
+        "    try:\n"
+        "        print(bad, eval(bad))\n"
+        "    except TypeError as error:\n"
+        "        print(type(error).__name__)\n"
+        "print(lax.pow(x, i), lax.pow(x, 2), lax.select(True, x, x), lax.clamp(0.0, x, 1.0),\n"
+        "      lax.pad(x, 0.0, [(1, 0, 0)]), lax.concatenate([x, x], 0)[3:],\n"
+        "      lax.igamma(x, 1.0)[0],\n"
+        "      lax.complex(x, x)[1], lax.select_n(x > 1, x, -x))\n"
+    )
+    *errors, good = out.strip().split("\n")
+    assert errors == [
+        *("TypeMismatch",) * 3,
+        *("ShapeError",) * 2,
+        *("TypeMismatch",) * 8,
+    ]
+    assert good == (
+        "[1. 1. 4.] [0. 1. 4.] [0. 1. 2.] [0. 1. 1.] [0. 0. 1. 2.] [0. 1. 2.] 1.0 (1+1j) "
+        "[ 0.  1. -2.]"
+    )
+
+
 def test_lax_converts_and_broadcasts_nothing():
     out = aliased(
         "import jax.numpy as jnp, numpy as np\n"
