@@ -53,17 +53,15 @@ def labelled(variables: Sequence[Any], labels: Iterable[str]) -> None:
 def label_captured(program: Program) -> None:
     """Have what the bodies of loops and branches take from around them go by the same labels
     inside, where a body stands in one equation alone."""
-    used: Counter[int] = Counter()
-    for eqn in program.eqns:
-        used.update(id(body) for body, _ in _bodies(eqn))
-    for eqn in program.eqns:
-        for body, operands in _bodies(eqn):
-            if used[id(body)] == 1:
-                labels = [a.label if isinstance(a, Var) else "" for a in operands]
-                own = {v.label for v in body.inputs}
-                fresh = [t if t not in own and labels.count(t) == 1 else "" for t in labels]
-                labelled(body.inputs[: len(operands)], fresh)
-                label_captured(body)
+    bodies = [each for eqn in program.eqns if eqn.op.higher for each in _bodies(eqn)]
+    used = Counter([id(body) for body, _ in bodies])
+    for body, operands in bodies:
+        if used[id(body)] == 1:
+            labels = [a.label if isinstance(a, Var) else "" for a in operands]
+            own = {v.label for v in body.inputs}
+            fresh = [t if t not in own and labels.count(t) == 1 else "" for t in labels]
+            labelled(body.inputs[: len(operands)], fresh)
+            label_captured(body)
 
 
 def _bodies(eqn: Eqn) -> Iterator[tuple[Program, Sequence[Atom]]]:

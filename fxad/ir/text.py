@@ -241,7 +241,8 @@ def _type(tokens: _Tokens) -> Type:
     word = tokens.take()
     if word == "tape":
         tokens.take("(")
-        blocks = list(_listed(tokens, lambda: _type(tokens), ")"))
+        none = tokens.peek() == ";"  # a tape that only counts
+        blocks = [] if none else list(_listed(tokens, lambda: _type(tokens), ")"))
         lanes = ()
         if tokens.accept(";"):
             lanes = tuple(_listed(tokens, lambda: int(tokens.take()), ")"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,43 @@ def test_round_trip_of_a_gradient_with_tapes() -> None:
     text = str(printed)
     assert "tape_new(" in text and "type=tape(" in text
     assert check(parse(text)).key() == printed.program.key()
+
+
+def test_bodies_call_what_they_capture_as_the_program_around_does() -> None:
+    def f(p, xs):
+        def step(c, x):
+            y = fxad.lax.cond(x.sum() > 0, lambda: c * p["a b"], lambda: c + p["c"][0])
+            y = fxad.lax.while_loop(lambda s: s.sum() < p["c"][1], lambda s: s + p["c"][0], y)
+            return y, y.sum()
+
+        return fxad.lax.scan(step, jnp.ones(3), xs)
+
+    p = {"a b": jnp.ones(3), "c": [jnp.ones(3), 2.0]}
+    xs = jnp.ones((4, 3))
+    printed = fxad.make_ir(f)(p, xs)
+    text = show(printed.program)
+    assert 'body=program step(p.c[0]: f32[3], p["a b"]: f32[3], p.c[1]: f32[], c: ' in text
+    assert re.search(r"add\(s, p\.c\[0\]\)  # test_text\.py:\d+", text)  # in the loop inside
+    assert parse(text).key() == parse(str(printed)).key() == printed.program.key()
+    # A loop inside that keeps nothing but how often it ran has a tape without blocks.
+    for g in (
+        fxad.grad(lambda p, xs: f(p, xs)[1].sum()),
+        fxad.hessian(lambda p, xs: f(p, xs)[1][0]),
+    ):
+        gradient = fxad.make_ir(g)(p, xs)
+        for text in (show(gradient.program), str(gradient)):
+            assert parse(text).key() == gradient.program.key()
+
+
+def test_one_body_in_two_loops_keeps_its_letters() -> None:
+    def f(a, b, xs):
+        def loop(w):
+            return fxad.lax.scan(lambda c, x: (c * w + x, None), 0.0, xs)[0]
+
+        return loop(a) + loop(b)
+
+    text = show(fxad.make_ir(f)(1.0, 2.0, np.ones(3, np.float32)).program)
+    assert "(a: f32[], c: f32[], x: f32[])" in text and "(b: f32[], c: f32[], x: f32[])" in text
 
 
 def test_round_trip_of_names_in_other_alphabets() -> None:
