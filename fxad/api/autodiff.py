@@ -9,7 +9,7 @@ may look at them. While a trace is active they rewrite Programs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.api import naming
@@ -94,9 +94,11 @@ def value_and_grad(
         def place(path: pytree.KeyPath) -> str:
             return f"args[{numbers[path[1].idx]}]{pytree.keystr(path[2:])}"
 
+        def places() -> list[str]:
+            return [place(p) for p, _ in pytree.leaves_with_path((tuple(chosen), {}))]
+
         leaves, tree = flatten_args((tuple(chosen), {}), f"grad({name})", place)
-        paths = (place(p) for p, _ in pytree.leaves_with_path((tuple(chosen), {})))
-        _check_inputs(leaves, paths, holomorphic, allow_int, name)
+        _check_inputs(leaves, places, holomorphic, allow_int, name)
 
         def partial(*values: Any) -> Any:
             merged = list(args)
@@ -168,7 +170,11 @@ def _argument(args: tuple, number: int, name: str) -> Any:
 
 
 def _check_inputs(
-    leaves: list[Any], paths: Iterator[str], holomorphic: bool, allow_int: bool, name: str
+    leaves: list[Any],
+    places: Callable[[], list[str]],
+    holomorphic: bool,
+    allow_int: bool,
+    name: str,
 ) -> None:
     for number, leaf in enumerate(leaves):
         dtype = type_of(leaf).dtype
@@ -181,7 +187,7 @@ def _check_inputs(
             )
         elif dt.is_complex(dtype) or dt.is_float(dtype) or allow_int:
             continue
-        raise TypeMismatch(f"grad({name}): {[*paths][number]}: {problem}")
+        raise TypeMismatch(f"grad({name}): {places()[number]}: {problem}")
 
 
 def _check_scalar(outs: list[Any], count: int, holomorphic: bool, name: str) -> None:

@@ -32,7 +32,7 @@ from fxad.numpy.weak import (
     gives_strong,
     keeps_weak,
     strong,
-    strong_of_arrays,
+    strong_with_axes,
     weak_as_first,
     weak_result,
 )
@@ -672,7 +672,7 @@ def _logical(x: Any) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def logical_not(x: Any, /) -> Array:
     """Whether x is zero.
 
@@ -683,7 +683,7 @@ def logical_not(x: Any, /) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def logical_and(x: Any, y: Any, /) -> Array:
     """Whether both are non-zero.
 
@@ -694,7 +694,7 @@ def logical_and(x: Any, y: Any, /) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def logical_or(x: Any, y: Any, /) -> Array:
     """Whether either is non-zero.
 
@@ -705,7 +705,7 @@ def logical_or(x: Any, y: Any, /) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def logical_xor(x: Any, y: Any, /) -> Array:
     """Whether exactly one is non-zero.
 
@@ -1039,7 +1039,7 @@ def copysign(x: Any, y: Any, /) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def heaviside(x: Any, y: Any, /) -> Array:
     """0 below zero, y at zero, 1 above.
 
@@ -1090,7 +1090,7 @@ def _length(a: Array, b: Array) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def hypot(x: Any, y: Any, /) -> Array:
     """sqrt(x*x + y*y) without overflow; its gradient at 0, 0 is 0.
 
@@ -1138,7 +1138,7 @@ def logaddexp(x: Any, y: Any, /) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def logaddexp2(x: Any, y: Any, /) -> Array:
     """log2(2**x + 2**y).
 
@@ -1163,7 +1163,7 @@ def log10(x: Any, /) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0.
 
@@ -1188,7 +1188,7 @@ _SINC = [(-1) ** n / math.factorial(2 * n + 1) for n in reversed(range(11))]
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def deg2rad(x: Any, /) -> Array:
     """Degrees to radians.
 
@@ -1199,7 +1199,7 @@ def deg2rad(x: Any, /) -> Array:
 
 
 @replayed
-@strong_of_arrays
+@strong_with_axes
 def rad2deg(x: Any, /) -> Array:
     """Radians to degrees.
 

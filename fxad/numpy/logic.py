@@ -24,7 +24,7 @@ from fxad.numpy.elementwise import (
     where,
 )
 from fxad.numpy.reductions import all
-from fxad.numpy.weak import gives_strong
+from fxad.numpy.weak import gives_strong, strong_with_axes
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 
@@ -98,6 +98,7 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 
 @replayed
+@strong_with_axes
 def iscomplex(x: Any) -> Array:
     """Elementwise: whether the imaginary part is not 0.
 
@@ -109,6 +110,7 @@ def iscomplex(x: Any) -> Array:
 
 
 @replayed
+@strong_with_axes
 def isreal(x: Any) -> Array:
     """Elementwise: whether the imaginary part is 0.
 

@@ -91,15 +91,14 @@ def gives_strong(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-def strong_of_arrays(function: F) -> F:
-    """A function whose result is weakly typed only where all its arguments are Python numbers."""
+def strong_with_axes(function: F) -> F:
+    """A function whose result is weakly typed where all its arguments are and it has no axes: in
+    JAX it is made by broadcasting numbers, which makes them strong."""
 
     @functools.wraps(function)
     def wrapped(*args: Any) -> Any:
         out = function(*args)
-        if any(isinstance(arg, Array) for arg in args):
-            return strong(out)
-        return finish(out, weak_result(*args))
+        return strong(out) if out.ndim else finish(out, weak_result(*args))
 
     return wrapped  # type: ignore[return-value]
 

@@ -11,6 +11,12 @@ import fxad.numpy as jnp
 from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
 
 
+def histogram(*args, **named):
+    """NumPy's, with counts in floats as JAX has them."""
+    counts, edges = np.histogram(*args, **named)
+    return counts.astype("float32"), edges
+
+
 def test_sorting_and_searching():
     x, i = draw(4, 6), draw(3, 7, dtype="int32")
     for axis in (0, 1, -1, None):
@@ -28,7 +34,7 @@ def test_sorting_and_searching():
     same(jnp.lexsort((i[0], i[1])), np.lexsort((i[0], i[1])))
     same(jnp.interp(x, keys, x[1]), np.interp(x, keys, x[1]).astype("float32"), rtol=1e-4)
     same(jnp.nonzero(i), tuple(v.astype("int32") for v in np.nonzero(i)))
-    same(jnp.histogram(x, 5), np.histogram(x, 5))
+    same(jnp.histogram(x, 5), histogram(x, 5))
     same(jnp.isin(i, [1, 2]), np.isin(i, [1, 2]))
 
 
@@ -36,15 +42,15 @@ def test_sorting_and_searching():
 def test_histograms_count_every_element(seed):
     x = np.random.default_rng(seed).standard_normal(24).astype("float32")
     for bins in (1, 5, 7):
-        same(jnp.histogram(x, bins), np.histogram(x, bins))
+        same(jnp.histogram(x, bins), histogram(x, bins))
 
 
 def test_histograms_of_one_value_and_of_none():
     for x in (np.full(5, 3, "float32"), np.zeros(0, "float32"), np.arange(6)):
-        same(jnp.histogram(x, 4), np.histogram(x, 4))
+        same(jnp.histogram(x, 4), histogram(x, 4))
     x = draw(50)
-    same(jnp.histogram(x, 4, (-1, 1)), np.histogram(x, 4, (-1, 1)))
-    same(jnp.histogram(x, 4, density=True), np.histogram(x, 4, density=True))
+    same(jnp.histogram(x, 4, (-1, 1)), histogram(x, 4, (-1, 1)))
+    same(jnp.histogram(x, 4, density=True), histogram(x, 4, density=True))
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 1000])

@@ -36,8 +36,6 @@ DIFFERENT = {
     "numpy.cumulative_prod": "widens small integers, as cumulative_sum does",
     "numpy.from_dlpack": "an Array is handed back as it is",
     "numpy.gradient": NUMBERS + "; spacings do not widen bfloat16",
-    "numpy.iscomplex": NUMBERS,
-    "numpy.isreal": NUMBERS,
     "numpy.polydiv": NUMBERS,
     "numpy.rint": NUMBERS,
     "scipy.special.owens_t": "bfloat16 beside a weak number stays bfloat16",

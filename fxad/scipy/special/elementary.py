@@ -16,7 +16,7 @@ from fxad.nn.softmax import log_softmax as log_softmax_over
 from fxad.nn.softmax import softmax as softmax_over
 from fxad.numpy import abs, asarray, exp, expm1, log, log1p, minimum, where, zeros_like
 from fxad.numpy import logsumexp as logsumexp
-from fxad.numpy.weak import strong_of_arrays
+from fxad.numpy.weak import strong_with_axes
 from fxad.scipy.special.support import moved, polynomial, special
 from fxad.trace.array import Array
 
@@ -74,7 +74,7 @@ def _log_expit_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     return _log_expit(*primals), tangents[0] * OPS["logistic"](-primals[0])
 
 
-@strong_of_arrays
+@strong_with_axes
 @special
 def logit(x: Any) -> Array:
     """log(x / (1 - x)), the inverse of expit.
@@ -132,7 +132,7 @@ def _divergence(x: Array, y: Array, inner: Callable[..., Array], at_zero: Array)
     return where((x == x) & (y == y), value, math.nan)
 
 
-@strong_of_arrays
+@strong_with_axes
 @special
 def rel_entr(p: Any, q: Any) -> Array:
     """p log(p / q); 0 at p = 0 <= q, inf where p or q is negative or q alone is 0.
@@ -143,7 +143,7 @@ def rel_entr(p: Any, q: Any) -> Array:
     return _divergence(p, q, lambda a, b: a * log(a / b), zeros_like(q))
 
 
-@strong_of_arrays
+@strong_with_axes
 @special
 def kl_div(p: Any, q: Any) -> Array:
     """p log(p / q) - p + q, with the limits of rel_entr.
