@@ -112,7 +112,7 @@ def value_and_grad(
         seed = full(1, type_of(outs[0]))
         found = linear.pull([seed, *(zeros(type_of(o)) for o in outs[1:])])
         grads = [
-            zero_tangent(type_of(v)) if g is None else as_weak(g, v.weak)
+            as_weak(zero_tangent(type_of(v)) if g is None else g, v.weak)
             for g, v in zip(found, leaves, strict=True)
         ]
         gradient = tree.unflatten(grads)[0]

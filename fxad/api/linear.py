@@ -20,6 +20,7 @@ from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import TangentError, TreeError
 from fxad.core.masks import merge, select
 from fxad.core.node_types import register_node
+from fxad.core.promotion import is_python_scalar
 from fxad.core.pytree import TreeDef
 from fxad.core.record import replace, valued
 from fxad.core.types import ArrayType
@@ -163,16 +164,16 @@ def _stands_for(weak: ArrayType, wanted: ArrayType) -> bool:
 
 
 def as_weak(value: Any, weak: bool) -> Any:
-    """The value, weakly typed if `weak`."""
-    if not weak:
+    """The value, weakly typed if `weak`, else not."""
+    if getattr(value, "weak", weak) == weak:
         return value
     if isinstance(value, Concrete):
-        return Concrete.of(value.data, value.type, True)
+        return Concrete.of(value.data, value.type, weak)
     if isinstance(value, StagedTracer):
         value = StagedTracer(value.level, value.atom, value.where)
-        value.weak = True
+        value.weak = weak
     elif isinstance(value, Dual):
-        value = Dual(value.level, as_weak(value.primal, True), value.tangent)
+        value = Dual(value.level, as_weak(value.primal, weak), value.tangent)
     return value
 
 
@@ -231,11 +232,12 @@ class Pullback(_Map):
         types = s.out_types[: len(given)]
         what = f"the cotangent of {s.name}"
         checked = [_cotangent(t, c, what, s.plain) for t, c in zip(types, given, strict=True)]
+        of_numbers = all(getattr(c, "weak", is_python_scalar(c)) for c in given)
         padded = [*checked, *(zeros(t) for t in s.out_types[len(given) :])]
         found = self.linear.pull(padded)
         zero = zeros if s.plain else zero_tangent
         filled = [
-            zero(t) if c is None else as_weak(kept(c), weak)
+            zero(t) if c is None else as_weak(kept(c), weak and of_numbers)
             for c, t, weak in zip(found, s.in_types, s.in_weak, strict=True)
         ]
         return s.in_tree.unflatten(filled)[0]

@@ -11,6 +11,7 @@ fxad's own `lax` has functions that convert under these names. These only refuse
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 import fxad.lax
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.promotion import entry_of
 from fxad.trace.array import Array
 
@@ -31,18 +32,18 @@ _ALIKE = dict.fromkeys(
 )
 _ALIKE["betainc"] = 3
 _OF_FLOATS = (
-    "acos acosh asin asinh atan atan2 atanh betainc cbrt ceil complex cos cosh digamma erf erf_inv "
-    "erfc exp exp2 expm1 floor igamma igammac is_finite lgamma log log1p logistic nextafter "
-    "polygamma rsqrt sin sinh sqrt tan tanh zeta"
+    "acos acosh asin asinh atan atan2 atanh betainc cbrt ceil complex conj cos cosh digamma erf "
+    "erf_inv erfc exp exp2 expm1 floor igamma igammac is_finite lgamma log log1p logistic "
+    "nextafter polygamma rsqrt sin sinh sqrt tan tanh zeta"
 ).split()
 _OF_COMPLEX = ("imag", "real")
-_NAMES = ("x", "y")
 
 
 def _elementwise(name: str) -> Callable[..., Any]:
     """A function of elements, which checks its first arguments."""
     function = getattr(fxad.lax, name)
     alike, count = name in _ALIKE, _ALIKE.get(name, 1)
+    names = [*inspect.signature(function).parameters][:count]
     of_floats, of_complex = name in _OF_FLOATS, name in _OF_COMPLEX
 
     @functools.wraps(function)
@@ -51,16 +52,17 @@ def _elementwise(name: str) -> Callable[..., Any]:
             x, y = args
             if isinstance(x, Array) and isinstance(y, Array) and x.type == y.type:
                 return function(x, y)
-        given = (*args[:count], *[v for k, v in kwargs.items() if k in _NAMES])
+        given = (*args[:count], *[v for k, v in kwargs.items() if k in names])
         dtypes = [_dtype(value) for value in given]
+        others = [d for d in dtypes if not dt.is_inexact(d)] if of_floats else []
+        if others:
+            raise TypeMismatch(
+                f"lax.{name}: takes floats, not {others[0]}; lax converts nothing: "
+                "x.astype('float32') first"
+            )
         if alike:
             _check_dtypes(name, dtypes)
             _check_shapes(name, [np.shape(value) for value in given])
-        if of_floats and not all(map(dt.is_inexact, dtypes)):
-            raise TypeMismatch(
-                f"lax.{name}: takes floats, not {dtypes[0]}; lax converts nothing: "
-                "x.astype('float32') first"
-            )
         if of_complex and not dt.is_complex(dtypes[0]):
             raise TypeMismatch(
                 f"lax.{name}: takes complex numbers, not {dtypes[0]}; see jnp.{name}"
@@ -112,6 +114,8 @@ def _check_pow(x: Any, y: Any) -> None:
     dtypes = _dtype(x), _dtype(y)
     if not dt.is_inexact(dtypes[0]):
         raise TypeMismatch(f"lax.pow: takes a float or complex base, not {dtypes[0]}")
+    if dtypes[1] == dt.bool_:
+        raise TypeMismatch("lax.pow: takes no bool as exponent")
     if not dt.is_integer(dtypes[1]):
         _check_dtypes("pow", dtypes)
     _check_shapes("pow", [np.shape(x), np.shape(y)])
@@ -142,6 +146,8 @@ def _check_clamp(min: Any, x: Any, max: Any) -> None:
 
 
 def _check_concatenate(operands: Sequence[Any], dimension: int) -> None:
+    if not len(operands):
+        raise BadArgument("lax.concatenate: needs at least one array")
     _check_dtypes("concatenate", [_dtype(value) for value in operands])
 
 

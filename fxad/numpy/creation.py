@@ -161,6 +161,8 @@ def full_like(
     check_device(device, "full_like")
     type_ = _like(a, dtype, shape)
     made = strong(full(type_.shape, fill_value, type_.dtype))
+    if made is fill_value:
+        made = OPS["convert"](made, dtype=type_.dtype)  # an array of our own, to mark
     of_number = getattr(fill_value, "ndim", 0) == 0
     return finish(made, dtype is None and of_number and weak_result(a))
 

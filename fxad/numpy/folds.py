@@ -41,7 +41,7 @@ KNOWN: dict[str, tuple[int, Any]] = {
 
 @functools.cache
 def _ufunc(name: str) -> ufuncs.Known:
-    return ufuncs.Known(getattr(elementwise, name), *KNOWN[name])
+    return ufuncs.Known(name, getattr(elementwise, name), *KNOWN[name])
 
 
 def _fold(name: str, fold: str) -> Callable[..., Any]:

@@ -35,6 +35,7 @@ __all__ = [
 
 
 @replayed
+@gives_strong
 def isclose(
     a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Array:
@@ -51,6 +52,7 @@ def isclose(
 
 
 @replayed
+@gives_strong
 def allclose(
     a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Array:

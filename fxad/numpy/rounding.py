@@ -79,7 +79,8 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     if decimals == 0:
         return rint(value)
     scale = 10.0**decimals
-    return strong(rint(value * scale) / scale)
+    rounded = rint(value * scale) / scale
+    return strong(rounded) if value.ndim else rounded
 
 
 around = round

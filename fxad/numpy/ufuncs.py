@@ -12,7 +12,7 @@ from typing import Any
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.lax.loops import scan
 from fxad.numpy import reductions
-from fxad.numpy.core import asarray, axes_tuple, axis_index, no_out
+from fxad.numpy.core import asarray, axes_tuple, axis_index, cast, no_out
 from fxad.numpy.creation import arange
 from fxad.numpy.cumulative import cumprod, cumsum
 from fxad.numpy.elementwise import where as choose
@@ -68,6 +68,10 @@ class ufunc:  # NumPy's name
         no_out(f"{self.__name__}.{name}", out)
         return asarray(a, dtype=dtype)
 
+    def _identity_of(self, value: Array) -> Any:
+        """What a fold of an array starts with."""
+        return self.identity
+
     def _start(self, rows: Array, initial: Any) -> tuple[Array, Array]:
         """What a fold starts with, in the dtype of its results, and the rows that follow."""
         if initial is None and not rows.shape[0]:
@@ -94,7 +98,7 @@ class ufunc:  # NumPy's name
         `where` says which elements take part; it needs a start.
         """
         value = self._folded("reduce", a, dtype, out)
-        begin = self.identity if initial is None else initial
+        begin = self._identity_of(value) if initial is None else initial
         if where is not None and begin is None:
             raise BadArgument(f"{self.__name__}.reduce: where= needs initial=, or an identity")
         kept = None if where is None else broadcast_to(asarray(where), value.shape)
@@ -165,7 +169,7 @@ class ufunc:  # NumPy's name
             raise ShapeError(f"{self.__name__}.reduceat: indices are a vector, not {starts.type}")
         stops = concatenate([starts[1:], asarray([rows.shape[0]], dtype=starts.dtype)])
         firsts = rows[starts]
-        firsts = firsts.astype(self(firsts, firsts).dtype)
+        firsts = cast(firsts, self(firsts, firsts).dtype)
         column = (-1, *(1,) * (rows.ndim - 1))
 
         def step(totals: Array, numbered: Any) -> tuple[Array, None]:
@@ -198,9 +202,16 @@ _PLACES = {
 class Known(ufunc):
     """A function of `fxad.numpy` as a ufunc: its folds are reductions where there is one."""
 
-    def __init__(self, func: Callable[..., Any], /, nin: int, identity: Any) -> None:
+    def __init__(self, name: str, func: Callable[..., Any], /, nin: int, identity: Any) -> None:
         super().__init__(func, nin, 1, identity=identity)
+        self.__name__ = name
         self._function = func  # which takes arrays as they are
+
+    def _identity_of(self, value: Array) -> Any:
+        """-1 of bitwise_and is True of bools."""
+        if value.dtype == bool and self.__name__.startswith("bitwise"):
+            return bool(self.identity)
+        return self.identity
 
     def reduce(
         self,

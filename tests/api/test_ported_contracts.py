@@ -126,6 +126,37 @@ def test_what_is_made_of_numbers_is_a_number(name, transform):
     assert not any(leaf.weak_type for leaf in fxad.tree.leaves(strong))
 
 
+def test_no_argument_becomes_weak():
+    """A result is marked, never an array of the caller's that a function hands back."""
+    number, narrow = jnp.float32(1.0), jnp.ones(2, jnp.bfloat16)
+
+    def mixed(a, b):
+        jnp.full_like(a, b)
+        return narrow * b
+
+    assert jnp.full_like(2.0, number).weak_type
+    assert not number.weak_type
+    assert mixed(2.0, number).dtype == fxad.jit(mixed)(2.0, number).dtype == jnp.float32
+    assert fxad.vmap(mixed, (None, 0))(2.0, jnp.ones(2)).dtype == jnp.float32
+
+
+def test_rounding_in_a_loop_is_traced_once():
+    traces = []
+    rounded = fxad.jit(lambda x: traces.append(1) or jnp.round(x, 2))
+    x = 0.5
+    for _ in range(3):
+        x = rounded(x)
+    assert len(traces) == 1 and x.weak_type
+
+
+def test_cotangents_are_weak_as_what_they_are_made_of():
+    weak = fxad.vjp(jnp.sin, 0.5)[1](1.0)
+    strong = fxad.vjp(jnp.sin, 0.5)[1](jnp.float32(1.0))
+    assert weak[0].weak_type and not strong[0].weak_type
+    assert fxad.grad(fxad.grad(fxad.nn.relu))(0.5).weak_type
+    assert not fxad.grad(jnp.sum)(jnp.ones(3)).weak_type
+
+
 def test_distributions_and_activations_of_numbers_are_numbers():
     for result in (fxad.scipy.stats.norm.logpdf(0.5), fxad.nn.silu(0.5), fxad.nn.softplus(0.5)):
         assert result.weak_type

@@ -10,6 +10,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.core.errors import BadArgument, ConcretizationError, ShapeError, TypeMismatch
+from fxad.numpy.folds import KNOWN
 
 X = np.arange(6.0, dtype=np.float32).reshape(2, 3)
 CALLS = {
@@ -140,6 +141,61 @@ def test_numbers_of_a_file_of_text(tmp_path):
         jnp.fromfile(tmp_path / "x.txt", "uint8", offset=-1)
     with pytest.raises(TypeMismatch, match="object"):
         jnp.fromfile(tmp_path / "x.txt", object)
+
+
+MASK = np.array([[False, True, True], [False, True, False]])
+TWO = sorted(name for name, (count, _) in KNOWN.items() if count == 2)
+FOLDED = {
+    "axis 0": lambda f, x: f.reduce(x),
+    "last axis, kept": lambda f, x: f.reduce(x, axis=-1, keepdims=True),
+    "flat": lambda f, x: f.reduce(x, axis=None),
+    "both axes": lambda f, x: f.reduce(x, axis=(0, 1)),
+    "from 1": lambda f, x: f.reduce(x, initial=1),
+    "some": lambda f, x: f.reduce(x, axis=1, initial=1, where=MASK),
+    "accumulate": lambda f, x: f.accumulate(x, axis=1),
+    "outer": lambda f, x: f.outer(x, x[0]),
+}
+
+
+@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("fold", FOLDED)
+def test_folds_of_functions_are_numpys(name, fold):
+    x = np.array([[1, 2, 4], [3, 6, 5]], "f4" if name.startswith("logadd") else "i4")
+    ours, theirs = getattr(jnp, name), getattr(np, name)
+    if name == "subtract" and fold == "both axes":
+        with pytest.raises(BadArgument, match="order"):
+            ours.reduce(x, axis=(0, 1))
+        return
+    if name == "subtract" and fold == "flat":  # which NumPy refuses
+        assert jnp.subtract.reduce(x, axis=None) == 1 - 2 - 4 - 3 - 6 - 5
+        return
+    got = FOLDED[fold](ours, jnp.asarray(x))
+    np.testing.assert_allclose(got, FOLDED[fold](theirs, x), rtol=2e-6)
+    np.testing.assert_allclose(fxad.jit(lambda x: FOLDED[fold](ours, x))(x), got, rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_folds_at_places_are_numpys(name):
+    x = np.array([1, 2, 4, 8], "f4" if name.startswith("logadd") else "i4")
+    places, wanted = np.array([0, 0, 3]), x.copy()
+    getattr(np, name).at(wanted, places, 3)
+    got = getattr(jnp, name).at(jnp.asarray(x), places, 3, inplace=False)
+    np.testing.assert_allclose(got, wanted, rtol=2e-6)
+
+
+def test_folds_keep_dtypes_and_name_their_function():
+    flags = jnp.array([True, False, True])
+    for name, wanted in (("bitwise_and", False), ("bitwise_or", True), ("bitwise_xor", False)):
+        found = getattr(jnp, name).reduce(flags)
+        assert found.dtype == bool and bool(found) == wanted
+    assert jnp.add.reduce(flags).dtype == jnp.int32
+    assert jnp.add.accumulate(jnp.ones(3, "int8")).dtype == jnp.int8
+    assert (jnp.add.nin, jnp.add.nout, jnp.add.identity) == (2, 1, 0)
+    assert jnp.negative.at(X[0], 1, inplace=False).tolist() == [0, -1, 2]
+    with pytest.raises(BadArgument, match=r"negative.reduce: needs a function of 2 arguments"):
+        jnp.negative.reduce(X)
+    with pytest.raises(BadArgument, match=r"add.at: arrays are immutable; pass inplace=False"):
+        jnp.add.at(X, 0, 1.0)
 
 
 @pytest.mark.peers

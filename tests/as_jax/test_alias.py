@@ -320,8 +320,8 @@ def test_lax_refuses_what_jax_refuses():
         "            'lax.select(x > 0, x, 0.0)', 'lax.select_n(i[:2] > 0, x, x)',\n"
         "            'lax.clamp(0, x, 1)', 'lax.concatenate([x, i], 0)',\n"
         "            'lax.pad(x, 0, [(1, 1, 0)])', 'lax.complex(x, i)', 'lax.igamma(x, i)',\n"
-        "            'lax.betainc(x, x, i)', 'lax.real(x)', 'lax.conv(image, image.astype(int), "
-        '(1, 1), "SAME")\'):\n'
+        "            'lax.betainc(a=x, b=x, x=i)', 'lax.real(x)', 'lax.conj(i)',\n"
+        "            'lax.zeta(x, q=i)', 'lax.conv(image, i[:, None, None, None], (1, 1), [])'):\n"
         "    try:\n"
         "        print(bad, eval(bad))\n"
         "    except TypeError as error:\n"
@@ -335,7 +335,7 @@ def test_lax_refuses_what_jax_refuses():
     assert errors == [
         *("TypeMismatch",) * 3,
         *("ShapeError",) * 2,
-        *("TypeMismatch",) * 8,
+        *("TypeMismatch",) * 10,
     ]
     assert good == (
         "[1. 1. 4.] [0. 1. 4.] [0. 1. 2.] [0. 1. 1.] [0. 0. 1. 2.] [0. 1. 2.] 1.0 (1+1j) "
