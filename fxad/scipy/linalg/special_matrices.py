@@ -8,6 +8,7 @@ Those made of vectors take batches of them along leading axes.
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 from typing import Any
 
@@ -252,14 +253,15 @@ def pascal(n: int, kind: str | None = None) -> Array:
            [1., 2., 3.],
            [1., 3., 6.]], dtype=float32)
     """
-    match _pascal_kind("pascal", kind):
-        case "symmetric":
-            rows = [[math.comb(i + j, i) for j in range(n)] for i in range(n)]
-        case "lower":
-            rows = [[math.comb(i, j) for j in range(n)] for i in range(n)]
-        case _:
-            rows = [[math.comb(j, i) for j in range(n)] for i in range(n)]
-    return _integers(rows)
+    chosen = _pascal_kind("pascal", kind)
+    rows = [[1] * n]
+    while len(rows) < n:  # by additions, which large numbers do quickly
+        rows.append([*itertools.accumulate(rows[-1])])
+    if chosen == "symmetric":
+        return _integers(rows[:n])
+    upper = [[0] * i + rows[i][: n - i] for i in range(n)]  # (j over i) stands at i, j - i
+    lower = [list(column) for column in zip(*upper, strict=True)]
+    return _integers(upper if chosen == "upper" else lower)
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
