@@ -382,10 +382,14 @@ def histogram(
     >>> jnp.histogram(jnp.array([0.0, 1.0, 1.0, 4.0]), bins=2)
     (Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))
     """
-    parts = [a, *([] if weights is None else [weights])]
-    value, *amounts = promoted("histogram", *parts, inexact=True, numbers=False, broadcast=False)
+    amounts = [] if weights is None else [reshape(value_of(weights), (-1,))]
+    apart = bool(amounts) and dt.is_complex(amounts[0].dtype)
+    parts = [a] if apart else [a, *amounts]
+    value, *alike = promoted("histogram", *parts, inexact=True, numbers=False, broadcast=False)
     value = reshape(value, (-1,))
-    weights = reshape(amounts[0], (-1,)) if amounts else _one(value.dtype)
+    dtype = amounts[0].dtype if apart else value.dtype
+    wide = dt.float32 if dtype.itemsize < 4 else dtype  # bfloat16 counts to 256
+    weights = cast(amounts[0] if apart else alike[0], wide) if amounts else _one(wide)
     edges = histogram_bin_edges(value, bins, range)
     place = searchsorted(edges, value, "right") - 1
     last = edges.shape[0] - 2
@@ -395,7 +399,7 @@ def histogram(
     )
     if density:
         counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
-    return counts, edges
+    return cast(counts, dtype), edges
 
 
 @gives_strong

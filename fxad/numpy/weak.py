@@ -1,7 +1,7 @@
 """Which results of functions are weakly typed: they follow other arrays in promotion.
 
 @keeps_weak
-def hypot(x, y): ...        # weak where both arguments are
+def logaddexp(x, y): ...    # weak where both arguments are
 
 Ops give weak results where their operands are weak (see `fxad.ops.base`), so a function needs one
 of these only where it makes arrays of its own, or where JAX's function of its name says otherwise.

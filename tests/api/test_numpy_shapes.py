@@ -45,6 +45,14 @@ def test_histograms_count_every_element(seed):
         same(jnp.histogram(x, bins), histogram(x, bins))
 
 
+def test_histograms_of_narrow_floats_and_complex_weights():
+    """Counts add up in float32: bfloat16 has no 257. Weights of another kind keep it."""
+    counts, edges = jnp.histogram(jnp.ones(1000, "bfloat16"), 2)
+    assert counts.dtype == edges.dtype == jnp.bfloat16 and counts.tolist() == [0, 1000]
+    x, weights = np.array([0, 1, 1, 4], "float32"), np.array([1, 2j, 3, 4], "complex64")
+    same(jnp.histogram(x, 2, weights=weights), np.histogram(x, 2, weights=weights))
+
+
 def test_histograms_of_one_value_and_of_none():
     for x in (np.full(5, 3, "float32"), np.zeros(0, "float32"), np.arange(6)):
         same(jnp.histogram(x, 4), histogram(x, 4))
