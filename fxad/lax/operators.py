@@ -30,7 +30,6 @@ from fxad.numpy.creation import full_like as _full_like
 from fxad.numpy.creation import zeros_like
 from fxad.numpy.elementwise import multiply, where
 from fxad.numpy.elementwise import nextafter as _nextafter
-from fxad.numpy.weak import finish, weak_result
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
 
@@ -38,7 +37,7 @@ from fxad.trace.tracer import type_of
 def _unary(op: str, name: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
     def function(x: Any) -> Array:
         (value,) = promoted(name, x, inexact=inexact, numbers=False)
-        return finish(OPS[op](value), weak_result(x))
+        return OPS[op](value)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -82,7 +81,7 @@ def _binary(op: str, name: str, doc: str) -> Callable[..., Array]:
         values = promoted(name, x, y)
         if all(isinstance(v, Lit) for v in values):
             values = promoted(name, x, y, numbers=False)
-        return finish(OPS[op](*values), weak_result(x, y))
+        return OPS[op](*values)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc

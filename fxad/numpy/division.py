@@ -16,7 +16,7 @@ from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.elementwise import abs, is_bool, where
-from fxad.numpy.weak import finish, gives_strong, keeps_weak, weak_result
+from fxad.numpy.weak import gives_strong, keeps_weak
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import type_of
@@ -173,14 +173,14 @@ def power(x: Any, y: Any) -> Array:
                 f"power: {base.type} ** {y}: an integer to a negative power is not an integer; "
                 "convert the base to a float first"
             )
-        return finish(_integer_power(base, y), getattr(x, "weak", False))
+        return _integer_power(base, y)
     values = promoted("power", x, y, numbers=False)
     if dt.is_integer(type_of(values[0]).dtype):
         return _array_integer_power(*values)
     if type_of(values[0]).dtype == dt.bool_:
         values = [cast(v, dt.default_int()) for v in values]
         return _array_integer_power(*values)
-    return finish(OPS["pow"](*values), weak_result(x, y))
+    return OPS["pow"](*values)
 
 
 pow = power

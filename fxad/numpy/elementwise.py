@@ -28,7 +28,6 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.weak import (
-    finish,
     gives_strong,
     keeps_weak,
     strong,
@@ -145,7 +144,7 @@ def _unary(op: str, doc: str, inexact: bool = False) -> Callable[..., Array]:
         if isinstance(x, Array) and not x.weak and (not inexact or x.type.dtype.kind == "f"):
             return bind(rule, x)
         (value,) = promoted(op, x, inexact=inexact, numbers=False)
-        return finish(rule(value), rule.weak is None and weak_result(x))
+        return rule(value)
 
     function.__name__ = function.__qualname__ = op
     function.__doc__ = doc
@@ -174,7 +173,7 @@ def _binary(
         if of_keys and type_of(values[0]).dtype == dt.key:
             words = [OPS["random_unwrap"](v) for v in values]
             return OPS[of_keys](rule(*words), axes=(type_of(words[0]).ndim - 1,))
-        return finish(chosen(*values), weak_result(x, y))
+        return chosen(*values)
 
     function.__name__ = function.__qualname__ = name or op
     function.__doc__ = doc
@@ -625,7 +624,7 @@ def _extreme(op: str, order: str, logic: str, name: str, doc: str) -> Callable[.
             return ordinary(x, y)
         a, b = promoted(name, x, y, numbers=False)
         first = OPS["or"](_complex_ordered(order, a, b), isnan(a))
-        return finish(OPS["select"](first, a, b), weak_result(x, y))
+        return OPS["select"](first, a, b)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -745,7 +744,7 @@ def divide(x: Any, y: Any, /) -> Array:
     values = promoted("divide", x, y, inexact=True)
     if all(isinstance(v, Lit) for v in values):
         values = promoted("divide", x, y, inexact=True, numbers=False)
-    return finish(OPS["div"](*values), weak_result(x, y))
+    return OPS["div"](*values)
 
 
 true_divide = divide
@@ -763,7 +762,7 @@ def abs(x: Any) -> Array:
     value = value_of(x)
     if value.dtype == dt.bool_ or (dt.is_integer(value.dtype) and not dt.is_signed(value.dtype)):
         return value
-    return finish(OPS["abs"](value), value.weak)
+    return OPS["abs"](value)
 
 
 absolute = abs
@@ -777,7 +776,7 @@ def fabs(x: Any, /) -> Array:
     Array([2., 0., 3.], dtype=float32)
     """
     (value,) = promoted("fabs", x, inexact=True, numbers=False)
-    return finish(OPS["abs"](value), weak_result(x))
+    return OPS["abs"](value)
 
 
 def _number(value: Array) -> Array:
@@ -805,7 +804,7 @@ def square(x: Any) -> Array:
     Array(-1.+0.j, dtype=complex64)
     """
     value = _number(value_of(x))
-    return finish(OPS["square"](value), value.weak)
+    return OPS["square"](value)
 
 
 @replayed

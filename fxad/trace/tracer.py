@@ -383,7 +383,7 @@ def bind(op: Op, *args: AnyValue, **params: Any) -> Any:
     if _intercept is not None:
         answer = _intercept(op, args, params)
         if answer is not NotImplemented:
-            return answer
+            return _marked(op, args, answer)
     if op.close is not None:
         args, params = op.close(args, params)
     elif not args and op.name == "captured":
@@ -396,14 +396,15 @@ def bind(op: Op, *args: AnyValue, **params: Any) -> Any:
             if arg.level.depth > depth:
                 level, depth = arg.level, arg.level.depth
     made = _executor(op, args, params) if level is None else level.process(op, args, params)
-    strong = op.weak is None and args and isinstance(args[0], Array) and not args[0].weak
-    if not strong and not op.higher:
-        _mark_weak(op.weak, args, made)
-    return made
+    return _marked(op, args, made)
 
 
-def _mark_weak(rule: Any, args: Sequence[Any], made: Any) -> None:
-    """Mark the results that are weakly typed, by an op's rule `weak`."""
+def _marked(op: Op, args: Sequence[Any], made: Any) -> Any:
+    """The results of an op, those marked that are weakly typed by its rule `weak`."""
+    rule = op.weak
+    strong = rule is None and args and isinstance(args[0], Array) and not args[0].weak
+    if strong or op.higher:  # mostly the first operand says it
+        return made
     if rule == "each":
         for arg, result in zip(args, made, strict=True):
             result.weak = getattr(arg, "weak", False)
@@ -411,6 +412,7 @@ def _mark_weak(rule: Any, args: Sequence[Any], made: Any) -> None:
         for result in made if isinstance(made, tuple) else (made,):
             if isinstance(result, Array):  # tapes are not
                 result.weak = True
+    return made
 
 
 def _all_weak(args: Sequence[Any]) -> bool:
