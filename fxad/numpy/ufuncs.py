@@ -6,6 +6,7 @@ larger(x, y)        larger.reduce(x, axis=0)        larger.outer(x, y)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -85,14 +86,15 @@ class ufunc:  # NumPy's name
     def reduce(
         self,
         a: Any,
-        axis: int | None = 0,
+        axis: Any = 0,
         dtype: Any = None,
         out: None = None,
         keepdims: bool = False,
         initial: Any = None,
         where: Any = None,
     ) -> Array:
-        """f(... f(f(initial, a_0), a_1) ..., a_n) along an axis, or over the flat array.
+        """f(... f(f(initial, a_0), a_1) ..., a_n) along an axis, several in
+        row-major order or, with None, all.
 
         Without `initial` it starts with the function's identity if there is one, else with a_0.
         `where` says which elements take part; it needs a start.
@@ -101,21 +103,24 @@ class ufunc:  # NumPy's name
         begin = self._identity_of(value) if initial is None else initial
         if where is not None and begin is None:
             raise BadArgument(f"{self.__name__}.reduce: where= needs initial=, or an identity")
-        kept = None if where is None else broadcast_to(asarray(where), value.shape)
-        if axis is None:
-            flat = None if kept is None else ravel(kept)
-            total = self.reduce(ravel(value), initial=begin, where=flat)
-            return reshape(total, (1,) * value.ndim if keepdims else ())
-        at = axis_index(axis, value.ndim, f"{self.__name__}.reduce")
-        first, rest = self._start(moveaxis(value, at, 0), begin)
+        axes = axes_tuple(axis, value.ndim, f"{self.__name__}.reduce")
+
+        def together(x: Array) -> Array:
+            """With these axes as one, the first."""
+            front = moveaxis(x, axes, tuple(range(len(axes))))
+            rest = front.shape[len(axes) :]
+            return reshape(front, (math.prod(front.shape[: len(axes)]), *rest))
+
+        kept = None if where is None else together(broadcast_to(asarray(where), value.shape))
+        first, rest = self._start(together(value), begin)
 
         def step(total: Array, row: Any) -> tuple[Array, None]:
             value, mask = row if isinstance(row, tuple) else (row, None)
             new = self(total, value).astype(total.dtype)
             return (new if mask is None else choose(mask, new, total)), None
 
-        total, _ = scan(step, first, rest if kept is None else (rest, moveaxis(kept, at, 0)))
-        return expand_dims(total, at) if keepdims else total
+        total, _ = scan(step, first, rest if kept is None else (rest, kept))
+        return expand_dims(total, axes) if keepdims else total
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """All the values that `reduce` passes through."""
@@ -223,37 +228,19 @@ class Known(ufunc):
         initial: Any = None,
         where: Any = None,
     ) -> Array:
-        """As of every ufunc; of add, multiply, maximum, minimum, logical_and and logical_or over
-        several axes too."""
+        """As of every ufunc; subtract takes one axis or None."""
         reduction = _REDUCTIONS.get(self.__name__)
         of_bools = reduction in (reductions.all, reductions.any)
         if reduction is None or (of_bools and initial is not None):
-            return self._along(a, axis, dtype, out, keepdims, initial, where)
+            if self.__name__ == "subtract" and isinstance(axis, tuple) and len(axis) > 1:
+                raise BadArgument("subtract.reduce: the order matters, so give one axis or None")
+            return super().reduce(a, axis, dtype, out, keepdims, initial, where)
         named: dict[str, Any] = {"axis": axis, "keepdims": keepdims, "where": where}
         if not of_bools:
             named["initial"] = initial
         if reduction in (reductions.sum, reductions.prod):  # they widen small integers
             return reduction(self._folded("reduce", a, None, out), dtype=dtype, **named)
         return reduction(self._folded("reduce", a, dtype, out), **named)
-
-    def _along(
-        self, a: Any, axis: Any, dtype: Any, out: None, keepdims: bool, *start: Any
-    ) -> Array:
-        """The general fold along one axis or several, which are then one."""
-        if not isinstance(axis, tuple):
-            return super().reduce(a, axis, dtype, out, keepdims, *start)
-        value, (initial, where) = self._folded("reduce", a, dtype, out), start
-        axes = axes_tuple(axis, value.ndim, f"{self.__name__}.reduce")
-        if self.__name__ == "subtract" and len(axes) > 1:
-            raise BadArgument("subtract.reduce: the order matters, so give one axis or None")
-
-        def together(x: Array) -> Array:
-            front = moveaxis(x, axes, tuple(range(len(axes))))
-            return reshape(front, (-1, *front.shape[len(axes) :]))
-
-        mask = None if where is None else together(broadcast_to(asarray(where), value.shape))
-        total = super().reduce(together(value), initial=initial, where=mask)
-        return expand_dims(total, axes) if keepdims else total
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """As of every ufunc."""
