@@ -11,7 +11,6 @@ from fxad import lax
 from fxad.core.errors import LeakedTracerError
 
 X = np.arange(3, dtype=np.float32)
-pytestmark = pytest.mark.usefixtures("small_heap")
 
 
 @pytest.mark.parametrize("wrap", [fxad.jit, fxad.vmap, lambda f: lambda x: lax.map(f, x)])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 
 import numpy as np
-import pytest
 
 import fxad
 import fxad.numpy as jnp
@@ -55,7 +54,6 @@ def garbage(program):
             gc.enable()
 
 
-@pytest.mark.usefixtures("small_heap")
 def test_planning_leaves_nothing_to_collect():
     x = np.linspace(-1, 1, 64 * 96, dtype=np.float32).reshape(64, 96)
     layers = [(np.ones((96, 288), np.float32), np.ones((96, 96), np.float32)) for _ in range(2)]

@@ -9,26 +9,34 @@ from __future__ import annotations
 
 import re
 
-_FUNCTION = re.compile(r"^define .*?^}$", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"%([\w.]+)")
 _LABEL = re.compile(r"^([\w.]+):", re.MULTILINE)
-_NAME = re.compile(r"(%[\w.]+|^[\w.]+(?=:))", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^  \S", re.MULTILINE)
 
 
 def normalised(text: str) -> str:
     """The text of LLVM functions with the names inside each one numbered."""
-    return _FUNCTION.sub(lambda found: _numbered(found[0]), text)
+    return "\n}\n".join([_numbered(function) for function in text.split("\n}\n")])
 
 
 def _numbered(function: str) -> str:
     parts = _NAME.split(function)  # every other one is a name
-    blocks = set(_LABEL.findall(function))
-    order = dict.fromkeys([name.removeprefix("%") for name in dict.fromkeys(parts[1::2])])
-    values = [name for name in order if name not in blocks]
-    numbers = {f"%{name}": f"%{n}" for n, name in enumerate(values)}
-    for n, name in enumerate(name for name in order if name in blocks):
-        numbers[name], numbers[f"%{name}"] = f"b{n}", f"%b{n}"
-    parts[1::2] = [numbers[name] for name in parts[1::2]]
+    labels = {n for n in range(0, len(parts), 2) if ":" in parts[n]}
+    order: dict[str, None] = {}
+    blocks: set[str] = set()
+    for n, part in enumerate(parts):
+        if n % 2:
+            order[part] = None
+        elif n in labels:
+            found = _LABEL.findall(part)
+            order |= dict.fromkeys(found)
+            blocks.update(found)
+    of_block = {name: f"b{n}" for n, name in enumerate(x for x in order if x in blocks)}
+    numbers = {name: str(n) for n, name in enumerate(x for x in order if x not in blocks)}
+    numbers |= of_block
+    parts[1::2] = [f"%{numbers[name]}" for name in parts[1::2]]
+    for n in labels:
+        parts[n] = _LABEL.sub(lambda found: f"{of_block[found[1]]}:", parts[n])
     return "".join(parts)
 
 

@@ -3,7 +3,8 @@
     codes = compile_kernels(plan_kernels, host_target())
     codes[0].address, codes[0].units
 
-Equal kernels (`kernel_key`) are compiled once, however many layers or functions use them.
+Equal kernels (`kernel_key`) are compiled once, however many layers or functions use them, and so
+are the functions that different kernels have in common (`common.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from fxad.backend.llvm.base.schedule import Emitted, Target
-from fxad.backend.llvm.native.engine import Module, compile_modules, compose, lock
+from fxad.backend.llvm.common import taken_apart
+from fxad.backend.llvm.native.engine import Module, ModuleText, compile_modules, compose, lock
 from fxad.core.lazy import later
 from fxad.core.record import record, replace
 from fxad.ir.digest import kernel_key
@@ -73,22 +76,56 @@ Key = tuple[str, Target]
 Codes = dict[Key, Code]
 
 
+class _Batch:
+    """Kernels that become one module. there: common functions that modules before it define."""
+
+    def __init__(self, target: Target, there: set[str]) -> None:
+        self.kernels: list[tuple[Key, Kernel, Emitted]] = []
+        self.size = 0
+        self.defines: set[str] = set()
+        self._target, self._there = target, there
+        self._calls: set[str] = set()
+        self._functions: list[str] = []
+        self._declarations: set[str] = set()
+
+    def add(self, key: Key, kernel: Kernel) -> None:
+        emitted = emit.emit(kernel, f"{kernel.kind}_{key[0][:16]}", self._target)
+        own, common = taken_apart(emitted.text, self._target)
+        for name, function in common.items():
+            if name in self._there:
+                self._calls.add(name)
+                self._declarations.add(function.declaration)
+            elif name not in self.defines:
+                self.defines.add(name)
+                self._append(function.definition)
+        self._append(own)
+        self._declarations |= emitted.declarations
+        self.kernels.append((key, kernel, replace(emitted, text="", declarations=frozenset())))
+
+    def _append(self, function: str) -> None:
+        self._functions.append(function)
+        self.size += len(function)
+
+    def text(self) -> ModuleText:
+        text = compose(self._functions, self._declarations, self._target)
+        return ModuleText(text, frozenset(self.defines), frozenset(self._calls))
+
+
 def _batches(
-    todo: Sequence[tuple[Key, Kernel]], target: Target
-) -> Iterator[list[tuple[Key, Kernel, Emitted]]]:
-    """The kernels emitted, in modules of about equal size."""
-    batch: list[tuple[Key, Kernel, Emitted]] = []
+    todo: Sequence[tuple[Key, Kernel]], target: Target, known: Iterable[str]
+) -> Iterator[_Batch]:
+    """The kernels emitted, in modules of about equal size. known: common functions that there
+    are already."""
+    there = {*known}
+    batch = _Batch(target, there)
     for key, kernel in todo:
-        batch.append((key, kernel, emit.emit(kernel, f"{kernel.kind}_{key[0][:16]}", target)))
-        if sum(len(one.text) for _, _, one in batch) > _MODULE:
+        batch.add(key, kernel)
+        if batch.size > _MODULE:
             yield batch
-            batch = []
-    if batch:
+            there |= batch.defines
+            batch = _Batch(target, there)
+    if batch.kernels:
         yield batch
-
-
-def _without_text(emitted: Emitted) -> Emitted:
-    return replace(emitted, text="", declarations=frozenset())
 
 
 class KernelCache:
@@ -98,6 +135,7 @@ class KernelCache:
         self.bound = bound
         self.compiled = 0  # kernels compiled so far
         self._codes: OrderedDict[Key, Code] = OrderedDict()
+        self._common: WeakValueDictionary[str, Module] = WeakValueDictionary()
         self._guard = threading.Lock()
 
     def compile(self, kernels: Sequence[Kernel], target: Target) -> list[Code]:
@@ -122,20 +160,20 @@ class KernelCache:
         return found
 
     def _build(self, todo: list[tuple[Key, Kernel]], target: Target) -> Codes:
-        batches: list[list[tuple[Key, Kernel, Emitted]]] = []
+        known = dict(self._common)  # keeps these modules until others do
+        batches: list[_Batch] = []
 
-        def texts() -> Iterator[str]:
-            for batch in _batches(todo, target):
-                declarations = {line for _, _, one in batch for line in one.declarations}
-                yield compose([one.text for _, _, one in batch], declarations, target)
-                batches.append([(key, kernel, _without_text(one)) for key, kernel, one in batch])
+        def texts() -> Iterator[ModuleText]:
+            for batch in _batches(todo, target, known):
+                batches.append(batch)
+                yield batch.text()
 
-        modules = compile_modules(texts(), target)
-        built = {
-            key: Code(one, module, module.address(one.name), kernel)
-            for batch, module in zip(batches, modules, strict=True)
-            for key, kernel, one in batch
-        }
+        built: Codes = {}
+        modules = compile_modules(texts(), target, known)
+        for batch, module in zip(batches, modules, strict=True):
+            self._common.update(dict.fromkeys(batch.defines, module))
+            for key, kernel, one in batch.kernels:
+                built[key] = Code(one, module, module.address(one.name), kernel)
         self.compiled += len(built)
         self.adopt(built)
         return built
@@ -151,6 +189,7 @@ class KernelCache:
         """Forget everything; code in use by an Executable stays alive with it."""
         with self._guard:
             self._codes.clear()
+            self._common.clear()
 
     def __len__(self) -> int:
         return len(self._codes)

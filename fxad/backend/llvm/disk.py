@@ -57,7 +57,8 @@ _HEAD = schema.record(
         "plan": schema.string(most=wire.LIMITS.size),
         "codes": schema.mapping(_CODE, key=schema.string("[0-9]+")),  # by number of content
         "sequences": schema.array(schema.row(_COUNT, _COST)),
-        "images": schema.array(_COUNT),
+        # Bytes, and which image before it defines what it calls of others.
+        "images": schema.array(schema.row(_COUNT, schema.mapping(_COUNT, key=schema.string()))),
     }
 )
 
@@ -87,34 +88,44 @@ def keep(name: str, executable: Executable, seconds: float) -> None:
 
 def _packed(executable: Executable) -> bytes:
     text, numbers = wire.dumps(executable.plan, executable.codes)
-    modules: dict[int, int] = {}
-    images: list[bytes] = []
+    images = _Images()
     codes: dict[int, list] = {}
     for kernel, number in numbers.items():
         code = executable.codes.get(kernel)  # None: only inside sequences
         if number in codes or code is None:
             continue
-        if id(code.module) not in modules:
-            modules[id(code.module)] = len(images)
-            images.append(code.module.image)
         one = code.emitted
         facts = [one.name, one.units, one.scratch_bytes, float(one.cost)]
-        codes[number] = [kernel_key(kernel), modules[id(code.module)], *facts]
-    sequences = []
-    for whole in executable.sequences:
-        sequences.append([len(images), float(whole.cost)])
-        images.append(whole.module.image)
-    sizes = [len(image) for image in images]
-    head = {"plan": text, "codes": codes, "sequences": sequences, "images": sizes}
+        codes[number] = [kernel_key(kernel), images.add(code.module), *facts]
+    sequences = [[images.add(one.module), float(one.cost)] for one in executable.sequences]
+    head = {"plan": text, "codes": codes, "sequences": sequences, "images": images.rows}
     written = json.dumps(head).encode()
-    return b"".join([struct.pack("<Q", len(written)), written, *images])
+    return b"".join([struct.pack("<Q", len(written)), written, *images.bytes])
+
+
+class _Images:
+    """Modules as an entry holds them: each once, after those that it calls."""
+
+    def __init__(self) -> None:
+        self.bytes: list[bytes] = []
+        self.rows: list[tuple[int, dict[str, int]]] = []
+        self._numbers: dict[int, int] = {}
+
+    def add(self, module: engine.Module) -> int:
+        """The module's number, now if it had none."""
+        if id(module) not in self._numbers:
+            calls = {name: self.add(other) for name, other in module.calls.items()}
+            self._numbers[id(module)] = len(self.rows)
+            self.rows.append((len(module.image), calls))
+            self.bytes.append(module.image)
+        return self._numbers[id(module)]
 
 
 def _head(body: bytes) -> tuple[dict[str, Any], int]:
     """What an entry says of its images, and where the first one begins. Raises ValueError."""
     length = int.from_bytes(body[:8], "little")
     head = schema.parse(body[8 : 8 + length], _HEAD, "its head", ValueError, wire.LIMITS)
-    if 8 + length + sum(head["images"]) != len(body):
+    if 8 + length + sum(size for size, _ in head["images"]) != len(body):
         raise ValueError("its machine code has another size than its head says")
     return head, 8 + length
 
@@ -123,9 +134,10 @@ def _unpacked(body: bytes) -> Executable:
     head, at = _head(body)
     contents = wire.loads(head["plan"])
     target = target_of(config.isa)
-    modules = []
-    for size in head["images"]:
-        modules.append(engine.Module("", target, body[at : at + size]))
+    modules: list[engine.Module] = []
+    for size, calls in head["images"]:
+        others = {name: modules[number] for name, number in calls.items()}
+        modules.append(engine.Module("", target, body[at : at + size], others))
         at += size
     of_number: dict[int, Code] = {}
     adopted = {}

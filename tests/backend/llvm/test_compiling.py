@@ -1,13 +1,17 @@
 """Compiling kernels: once each, side by side, refused where broken."""
 
+import gc
 import signal
 import time
+import weakref
 
 import numpy as np
 import pytest
 from plans_by_hand import F32, F64, Slots, add, arange, elementwise, less, prim, scale
 
+import fxad
 from fxad.backend.llvm import cache
+from fxad.backend.llvm.common import taken_apart
 from fxad.backend.llvm.emit import emit
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.native import engine
@@ -38,6 +42,55 @@ def test_equal_kernels_are_compiled_once():
     codes = small.compile([add(n) for n in (3, 5, 7)], host_target())
     assert len(small) == 2
     assert len({code.address for code in codes}) == 3
+
+
+def product(m: int) -> k.Kernel:
+    """The kernel of a product whose result has m rows."""
+    lowered = fxad.jit(lambda a, b: a @ b).lower(np.ones((m, 96), "f"), np.ones((96, 480), "f"))
+    steps = [step for step in lowered.plan.steps if isinstance(step, Run)]
+    return steps[-1].kernel
+
+
+def test_functions_that_kernels_have_in_common_are_compiled_once():
+    target, small = host_target(), cache.KernelCache()
+    (first,) = small.compile([product(240)], target)
+    (second,) = small.compile([product(480)], target)
+    assert second.module.calls
+    assert set(second.module.calls.values()) == {first.module}
+    (alone,) = cache.KernelCache().compile([product(480)], target)
+    assert not alone.module.calls
+    assert len(second.module.image) < len(alone.module.image)
+    assert second.llvm == alone.llvm  # whole, whoever compiled its parts
+    module = weakref.ref(first.module)
+    del first
+    small.clear()
+    gc.collect()
+    assert module() is not None  # the second kernel calls it
+    del second
+    gc.collect()
+    assert module() is None
+
+
+def test_what_is_common_differs_in_its_name_alone():
+    head = "define internal void @{0}(ptr %a, i64 %n) #{1} {{\nentry:\n  {2}\n  ret void\n}}"
+    main = "define  void @{0}(ptr %args) #0 {{\nentry:\n  call void @{0}.part(ptr %args)\n}}"
+    target = host_target()
+    load = "%x = call float @llvm.sqrt.f32(float 2.0)"
+
+    def apart(name: str, attributes: int = 1, line: str = load, on=target):
+        texts = [head.format(f"{name}.part", attributes, line), main.format(name)]
+        return taken_apart("\n".join(texts), on)
+
+    own, common = apart("k1")
+    (name,) = common
+    assert own == main.format("k1").replace("@k1.part", f"@{name}") + "\n"
+    assert common[name].definition == head.format(name, 1, load).replace(" internal", "")
+    assert common[name].declaration == f"declare void @{name}(ptr, i64) #1"
+    assert apart("k2")[1] == common
+    assert apart("k1", line="%x = fadd float 1.0, 2.0")[1].keys() != common.keys()
+    assert apart("k1", on=host_target("generic"))[1].keys() != common.keys()
+    assert apart("k1", attributes=0)[1] == {}  # may be inlined
+    assert apart("k1", line="call void @k1.rest()")[1] == {}
 
 
 def test_kernel_text_and_key():
@@ -87,14 +140,16 @@ def test_modules_compiled_side_by_side_are_those_compiled_alone(monkeypatch, loc
         monkeypatch.setattr(engine, "_emit_unlocked", lambda: None)
     target = host_target()
     emitted = [emit(_scaled(n), f"k{n}", target) for n in range(1, 9)]
-    texts = [engine.compose([one.text], one.declarations, target) for one in emitted]
+    texts = [
+        engine.ModuleText(engine.compose([one.text], one.declarations, target)) for one in emitted
+    ]
     modules = engine.compile_modules(iter(texts), target)
     alone = [compile_module([one.text], one.declarations, target) for one in emitted]
     assert [m.image for m in modules] == [m.image for m in alone]
     assert all(m.address(one.name) for m, one in zip(modules, emitted, strict=True))
     wrong = "define void @f() #0 {\n  %x = add i32 1, %nothing\n  ret void\n}"
     with pytest.raises(CheckError, match=r">\s+\d+   %x = add i32 1, %nothing"):
-        engine.compile_modules([*texts, wrong, *texts], target)
+        engine.compile_modules([*texts, engine.ModuleText(wrong), *texts], target)
     assert engine.compile_modules([], target) == []
 
 
@@ -104,7 +159,7 @@ def test_modules_are_compiled_where_no_thread_can_be_started(monkeypatch):
 
     monkeypatch.setattr(engine._Compiling, "start", refuse)
     one = emit(_scaled(3), "k", host_target())
-    text = engine.compose([one.text], one.declarations, host_target())
+    text = engine.ModuleText(engine.compose([one.text], one.declarations, host_target()))
     assert engine.compile_modules([text], host_target())[0].address("k")
 
 

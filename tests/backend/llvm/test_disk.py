@@ -138,6 +138,20 @@ def test_an_entry_gives_the_same_bits_and_texts(cached, no_planning, name, funct
     assert after.stats() | {"compile_seconds": 0} == before.stats() | {"compile_seconds": 0}
 
 
+def test_an_entry_holds_what_its_code_calls_of_others(cached, no_planning):
+    """Both products pack and add up tiles with functions that the first one's module has."""
+    few, more = np.ones((240, 96), np.float32), np.ones((480, 96), np.float32)
+    args = more, np.arange(96 * 480, dtype=np.float32).reshape(96, 480) % 7
+    lowered(jnp.matmul, few, args[1]).executable  # noqa: B018 - compiled
+    second = fxad.jit(jnp.matmul).lower(*args)
+    assert any(code.module.calls for code in second.executable.codes.values())
+    expected = second(*args)
+    no_planning()
+    found = lowered(jnp.matmul, *args)
+    np.testing.assert_array_equal(found(*args), expected)
+    assert any(code.module.calls for code in found.executable.codes.values())
+
+
 def test_donation_of_entries(cached, no_planning):
     def step(state, x):
         return state + 2 * x

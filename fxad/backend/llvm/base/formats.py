@@ -10,6 +10,7 @@ number is a `Pair`. Conversion to bf16 flushes what is denormal to a zero of the
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,13 @@ _FLOAT8 = {
 }
 
 
+@functools.cache  # a dtype's name is computed anew each time
 def kind_of(dtype: np.dtype) -> str:
     """LLVM scalar type of a register (of one part, for complex numbers)."""
     return _KINDS.get(dtype.name) or f"i{dtype.itemsize * 8}"
 
 
+@functools.cache
 def memory_kind(dtype: np.dtype) -> str:
     """LLVM scalar type of an element in memory (of one part, for complex numbers)."""
     match dtype.name:
@@ -73,6 +76,7 @@ def memory_kind(dtype: np.dtype) -> str:
             return kind_of(dtype)
 
 
+@functools.cache
 def is_half(dtype: np.dtype) -> bool:
     """Narrow floats, which compute in float32 and round once per operation."""
     return dtype.name in _HALF

@@ -10,6 +10,7 @@ work. It never changes a result: the bits depend on the kernel alone.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -98,6 +99,7 @@ def power_of_two_at_least(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+@functools.cache
 def register_size(dtype: np.dtype) -> int:
     """Bytes a lane takes in a register; bools and narrow floats differ from memory."""
     if dtype.kind == "c":

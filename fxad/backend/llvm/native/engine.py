@@ -13,7 +13,7 @@ import functools
 import re
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -26,7 +26,7 @@ from fxad.backend.llvm.native.cores import default_threads, logical_cores
 from fxad.core import system
 from fxad.core.errors import CheckError
 from fxad.core.interrupts import uninterrupted
-from fxad.core.record import replace
+from fxad.core.record import record, replace
 
 # Blocks that make or free llvmlite's objects are `uninterrupted`: one between a call of LLVM and
 # the note that an object is gone is freed twice, which ends the process.
@@ -155,14 +155,20 @@ def attribute_groups(target: Target) -> str:
 class Module:
     """Compiled code, its text and its addresses. Keep it as long as any address is in use."""
 
-    def __init__(self, text: str, target: Target, image: bytes) -> None:
-        """text: LLVM IR, or empty where the machine code alone is kept."""
+    def __init__(
+        self, text: str, target: Target, image: bytes, calls: Mapping[str, Module] | None = None
+    ) -> None:
+        """text: LLVM IR, or empty where the machine code alone is kept. calls: functions of other
+        modules that this one calls; it keeps those modules."""
         self.text = text
         self.target = target
         self.image = image
+        self.calls = dict(calls or {})
         with lock, uninterrupted():
             _initialize()
-            _resolve(_undefined_symbols(image))
+            for name, other in self.calls.items():
+                llvm.add_symbol(name, other.address(name))
+            _resolve(_undefined_symbols(image) - self.calls.keys())
             container = llvm.parse_assembly("")
             container.triple = llvm.get_process_triple()
             self._engine = llvm.create_mcjit_compiler(container, _machine(target))
@@ -214,23 +220,41 @@ def compile_module(
         return Module(text, target, _machine(target).emit_object(parsed))
 
 
-def compile_modules(texts: Iterable[str], target: Target) -> list[Module]:
-    """Compile modules, given as whole texts (`compose`), several at once; they keep no text.
+@record
+class ModuleText:
+    """The text of a module (`compose`). defines: its functions that later modules may call.
+    calls: the functions that it calls of modules before it."""
 
-    The texts may be made while earlier ones are compiled. Raises what `compile_module` raises.
+    text: str
+    defines: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
+
+
+def compile_modules(
+    texts: Iterable[ModuleText], target: Target, known: Mapping[str, Module] | None = None
+) -> list[Module]:
+    """Compile modules, several at once; they keep no text.
+
+    The texts may be made while earlier ones are compiled. known: functions that they call of
+    modules that are there already. Raises what `compile_module` raises.
     """
     turns = threading.Semaphore(logical_cores())
-    started: list[_Compiling] = []
+    started: list[tuple[ModuleText, _Compiling]] = []
     with lock:
         _initialize()
         try:
-            for text in texts:
-                started.append(_Compiling(text, target, turns))
-                started[-1].begin()
+            for one in texts:
+                started.append((one, _Compiling(one.text, target, turns)))
+                started[-1][1].begin()
         finally:  # nothing runs on when the lock is given back
-            for one in started:
-                one.join()
-        return [one.module() for one in started]
+            for _, compiling in started:
+                compiling.join()
+        modules, defined = [], dict(known or {})
+        for one, compiling in started:
+            module = compiling.module({name: defined[name] for name in one.calls})
+            modules.append(module)
+            defined |= dict.fromkeys(one.defines, module)
+        return modules
 
 
 class _Compiling(threading.Thread):
@@ -262,11 +286,11 @@ class _Compiling(threading.Thread):
                 self._error = error
         self._text = ""
 
-    def module(self) -> Module:
+    def module(self, calls: Mapping[str, Module]) -> Module:
         """The module, or the error that there was."""
         if self._error is not None:
             raise self._error
-        return Module("", self._target, self._image)
+        return Module("", self._target, self._image, calls)
 
 
 def _object(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
@@ -366,14 +390,14 @@ def _resolve(names: Iterable[str]) -> None:
         )
 
 
-def _undefined_symbols(image: bytes) -> list[str]:
+def _undefined_symbols(image: bytes) -> set[str]:
     """External symbols of a 64-bit little-endian ELF object; other formats tell none."""
     if image[:6] != b"\x7fELF\x02\x01":
-        return []
+        return set()
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count = struct.unpack_from("<HH", image, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", image, table + i * size) for i in range(count)]
-    names = []
+    names = set()
     for _, kind, _, _, start, length, link, _, _, entry in sections:
         if kind != 2:  # SHT_SYMTAB
             continue
@@ -382,5 +406,5 @@ def _undefined_symbols(image: bytes) -> list[str]:
             name, _, _, section, _, _ = struct.unpack_from("<IBBHQQ", image, at)
             if section == 0 and name:
                 end = image.index(b"\0", strings + name)
-                names.append(image[strings + name : end].decode())
+                names.add(image[strings + name : end].decode())
     return names

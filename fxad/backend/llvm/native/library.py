@@ -23,6 +23,7 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native import direct_code, entries, pool_code, tape_code, walk_code
 from fxad.backend.llvm.native.engine import (
     Module,
+    ModuleText,
     compile_modules,
     compose,
     host_identity,
@@ -333,13 +334,13 @@ class Runtime:
 def stored_module(text: str, target: Target) -> Module:
     """A module of functions every program may call, compiled or read from the cache on disk."""
     if not config.cache:
-        return compile_modules([text], target)[0]
+        return compile_modules([ModuleText(text)], target)[0]
     made_for = f"{target.isa} {host_identity()} {entries.MAGIC!r}"
     name = hashlib.sha256(f"{text} {made_for}".encode()).hexdigest()
     image = entries.read(name)
     if image is not None:
         return Module(text, target, image)
-    module = compile_modules([text], target)[0]
+    module = compile_modules([ModuleText(text)], target)[0]
     entries.write(name, module.image)
     return module
 
