@@ -24,7 +24,7 @@ from fxad_nn.errors import ConfigError
 from fxad_nn.recipe import RunOptions, optimizer_of
 from fxad_nn.task import Task
 
-COMPILER = 160 << 20
+COMPILER = 96 << 20
 """Bytes that LLVM and the code it makes take; see docs/log.md."""
 
 CHECKPOINTS = ("kept", "recomputed", "offloaded")

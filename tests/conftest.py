@@ -22,6 +22,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """With `-n`, one process does all tests of a file, which share what they compile."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "loadfile"
+
+
 @pytest.fixture(autouse=True, scope="module")
 def small_heap():
     """Collections go through what a file's tests make, not through what a thousand tests before
