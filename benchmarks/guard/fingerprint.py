@@ -25,7 +25,8 @@ except ImportError:  # another commit's compiler
     _RUNTIME = ()
 
 _CODE, _SYMBOLS, _LOADED = 1, 3, 2  # ELF: SHT_PROGBITS, SHT_STRTAB, SHF_ALLOC
-_NAMED = re.compile(rb"_[0-9a-f]{16}")  # kernels are named after a hash of their text
+# Kernels, and functions that they have in common, are named after a hash of their text.
+_NAMED = re.compile(rb"_[0-9a-f]{16}|common\.[0-9a-f]{32}")
 
 
 def fingerprint(lowered: Any) -> str | None:

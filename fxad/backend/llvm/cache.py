@@ -77,54 +77,61 @@ Codes = dict[Key, Code]
 
 
 class _Batch:
-    """Kernels that become one module. there: common functions that modules before it define."""
+    """Kernels that are compiled together.
 
-    def __init__(self, target: Target, there: set[str]) -> None:
-        self.kernels: list[tuple[Key, Kernel, Emitted]] = []
+    defined: names of the common functions that there are; those of this batch are added. They make
+    a module of their own, which is all that others keep of it.
+    """
+
+    def __init__(self, target: Target, defined: set[str]) -> None:
         self.size = 0
-        self.defines: set[str] = set()
-        self._target, self._there = target, there
-        self._calls: set[str] = set()
+        self._target, self._defined = target, defined
+        self._kernels: list[tuple[Key, Kernel, Emitted]] = []
         self._functions: list[str] = []
+        self._common: dict[str, str] = {}
+        self._calls: set[str] = set()
         self._declarations: set[str] = set()
 
     def add(self, key: Key, kernel: Kernel) -> None:
         emitted = emit.emit(kernel, f"{kernel.kind}_{key[0][:16]}", self._target)
         own, common = taken_apart(emitted.text, self._target)
         for name, function in common.items():
-            if name in self._there:
-                self._calls.add(name)
-                self._declarations.add(function.declaration)
-            elif name not in self.defines:
-                self.defines.add(name)
-                self._append(function.definition)
-        self._append(own)
+            self._calls.add(name)
+            self._declarations.add(function.declaration)
+            if name not in self._defined:
+                self._defined.add(name)
+                self._common[name] = function.definition
+                self.size += len(function.definition)
+        self._functions.append(own)
+        self.size += len(own)
         self._declarations |= emitted.declarations
-        self.kernels.append((key, kernel, replace(emitted, text="", declarations=frozenset())))
+        self._kernels.append((key, kernel, replace(emitted, text="", declarations=frozenset())))
 
-    def _append(self, function: str) -> None:
-        self._functions.append(function)
-        self.size += len(function)
-
-    def text(self) -> ModuleText:
+    def modules(self) -> Iterator[tuple[ModuleText, list[tuple[Key, Kernel, Emitted]]]]:
+        """The texts of its modules, and which kernels are in each."""
+        if self._common:
+            declared = (line for line in self._declarations if line.startswith("declare "))
+            intrinsics = {line for line in declared if "@llvm." in line}
+            text = compose([*self._common.values()], intrinsics, self._target)
+            yield ModuleText(text, defines=frozenset(self._common)), []
         text = compose(self._functions, self._declarations, self._target)
-        return ModuleText(text, frozenset(self.defines), frozenset(self._calls))
+        yield ModuleText(text, calls=frozenset(self._calls)), self._kernels
 
 
 def _batches(
     todo: Sequence[tuple[Key, Kernel]], target: Target, known: Iterable[str]
 ) -> Iterator[_Batch]:
-    """The kernels emitted, in modules of about equal size. known: common functions that there
-    are already."""
-    there = {*known}
-    batch = _Batch(target, there)
+    """The kernels emitted, in parts of about equal size. known: names of common functions that
+    there are already."""
+    defined = {*known}
+    batch = None
     for key, kernel in todo:
+        batch = batch or _Batch(target, defined)
         batch.add(key, kernel)
         if batch.size > _MODULE:
             yield batch
-            there |= batch.defines
-            batch = _Batch(target, there)
-    if batch.kernels:
+            batch = None
+    if batch:
         yield batch
 
 
@@ -160,26 +167,31 @@ class KernelCache:
         return found
 
     def _build(self, todo: list[tuple[Key, Kernel]], target: Target) -> Codes:
-        known = dict(self._common)  # keeps these modules until others do
-        batches: list[_Batch] = []
+        common = [(found.key, found()) for found in self._common.valuerefs()]
+        known = {name: module for name, module in common if module is not None}
+        kernels: list[list[tuple[Key, Kernel, Emitted]]] = []
 
         def texts() -> Iterator[ModuleText]:
             for batch in _batches(todo, target, known):
-                batches.append(batch)
-                yield batch.text()
+                for text, compiled in batch.modules():
+                    kernels.append(compiled)
+                    yield text
 
-        built: Codes = {}
         modules = compile_modules(texts(), target, known)
-        for batch, module in zip(batches, modules, strict=True):
-            self._common.update(dict.fromkeys(batch.defines, module))
-            for key, kernel, one in batch.kernels:
-                built[key] = Code(one, module, module.address(one.name), kernel)
+        built = {
+            key: Code(one, module, module.address(one.name), kernel)
+            for module, compiled in zip(modules, kernels, strict=True)
+            for key, kernel, one in compiled
+        }
         self.compiled += len(built)
         self.adopt(built)
         return built
 
     def adopt(self, codes: Mapping[Key, Code]) -> None:
-        """Take in kernels that are compiled already."""
+        """Take in kernels that are compiled already, and the common functions that they call."""
+        with lock:
+            for code in codes.values():
+                self._common.update(code.module.calls)
         with self._guard:
             self._codes.update(codes)
             while len(self._codes) > self.bound:
@@ -187,9 +199,10 @@ class KernelCache:
 
     def clear(self) -> None:
         """Forget everything; code in use by an Executable stays alive with it."""
+        with lock:
+            self._common.clear()
         with self._guard:
             self._codes.clear()
-            self._common.clear()
 
     def __len__(self) -> int:
         return len(self._codes)

@@ -1,13 +1,14 @@
 """Functions that kernels have in common, compiled once for all of them.
 
     own, common = taken_apart(emitted.text, target)
-    own                     # calls @common.3f0c..., which another module may define
+    own                     # calls @common.3f0c..., which another module defines
     common                  # {"common.3f0c...": Common(...)}
 
-A product copies its factors into panels and adds up tiles of its result in functions of its own,
-which are told all strides and lengths that the tile itself does not fix: of 39 products of a
-training step most have the same ones, a third of the code. What such a function is called does not
-matter, so equal texts get one name, a hash of the text and of what it is compiled for.
+Kernels of products and of attention copy their factors into panels and add up tiles of their
+results in functions of their own. What such a function does follows from the strides and lengths
+that it is written for, and many products agree in these: a third of the code of a training step
+with 39 products was there twice or more. Equal texts get one name, a hash of the text and of what
+it is compiled for.
 """
 
 from __future__ import annotations
@@ -33,23 +34,26 @@ class Common:
 
 
 def taken_apart(text: str, target: Target) -> tuple[str, dict[str, Common]]:
-    """The functions of a kernel, of which those that others may have too stand apart, by name.
+    """A kernel's own functions, which call others by their new names, and these by name.
 
-    These are functions that must stay functions and call none but LLVM's intrinsics.
+    Others are those that must stay functions (#1), return nothing and refer to nothing but LLVM's
+    intrinsics. They can be called, but no pointer to one is renamed.
     """
     own: list[str] = []
     names: dict[str, str] = {}
     common: dict[str, Common] = {}
-    made_for = f"{target.isa} {attribute_groups(target)}"
-    for function in f"{text}\n".split(_END)[:-1]:
+    settings = f"{target.isa} {attribute_groups(target)}"
+    *functions, rest = f"{text}\n".split(_END)
+    assert not rest.strip(), rest
+    for function in functions:
         head = _HEAD.match(function)
         body = function[head.end() :] if head else "@"
         if head is None or "@" in body.replace("@llvm.", ""):
             own.append(function)
             continue
         before, name, after = head.groups()
-        said = hashlib.sha256(f"{after}\n{body}\n{made_for}".encode()).hexdigest()
-        names[name] = new = f"common.{said[:32]}"
+        digest = hashlib.sha256(f"{after}\n{body}\n{settings}".encode()).hexdigest()
+        names[name] = new = f"common.{digest[:32]}"
         common[new] = Common(
             f"define {before}{new}{after} {{\n{body}\n}}",
             f"declare {before}{new}{_PARAMETER.sub('', after)}",

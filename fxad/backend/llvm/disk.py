@@ -57,7 +57,7 @@ _HEAD = schema.record(
         "plan": schema.string(most=wire.LIMITS.size),
         "codes": schema.mapping(_CODE, key=schema.string("[0-9]+")),  # by number of content
         "sequences": schema.array(schema.row(_COUNT, _COST)),
-        # Bytes, and which image before it defines what it calls of others.
+        # Its size, and the number of the image before it that defines what it calls, by name.
         "images": schema.array(schema.row(_COUNT, schema.mapping(_COUNT, key=schema.string()))),
     }
 )
@@ -112,7 +112,7 @@ class _Images:
         self._numbers: dict[int, int] = {}
 
     def add(self, module: engine.Module) -> int:
-        """The module's number, now if it had none."""
+        """The module's number; it is added if it is new."""
         if id(module) not in self._numbers:
             calls = {name: self.add(other) for name, other in module.calls.items()}
             self._numbers[id(module)] = len(self.rows)

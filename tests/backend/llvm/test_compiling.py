@@ -1,5 +1,6 @@
 """Compiling kernels: once each, side by side, refused where broken."""
 
+import ctypes
 import gc
 import signal
 import time
@@ -19,6 +20,7 @@ from fxad.backend.llvm.native import library as native
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.config import config
 from fxad.core.errors import CheckError
+from fxad.core.record import replace
 from fxad.ir import kernel as k
 from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import kernel_text
@@ -51,24 +53,72 @@ def product(m: int) -> k.Kernel:
     return steps[-1].kernel
 
 
+def run_product(code: cache.Code, m: int) -> np.ndarray:
+    """What a product's code makes of small integers."""
+    a, b = (np.arange(n * 96, dtype=np.float32).reshape(-1, 96) % 7 for n in (m, 480))
+    out = np.zeros((m, 480), np.float32)
+    arrays = [a, np.ascontiguousarray(b.T), out]
+    pointers = (ctypes.c_void_p * 3)(*[x.ctypes.data for x in arrays])
+    scratch = np.zeros(code.scratch_bytes + 64, np.uint8)
+    aligned = -(-scratch.ctypes.data // 64) * 64
+    kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    ctypes.CFUNCTYPE(None, *kinds)(code.address)(ctypes.addressof(pointers), 0, code.units, aligned)
+    np.testing.assert_array_equal(out, a @ arrays[1])
+    return out
+
+
 def test_functions_that_kernels_have_in_common_are_compiled_once():
     target, small = host_target(), cache.KernelCache()
     (first,) = small.compile([product(240)], target)
     (second,) = small.compile([product(480)], target)
     assert second.module.calls
-    assert set(second.module.calls.values()) == {first.module}
+    assert {*second.module.calls.values()} == {*first.module.calls.values()}  # one module
     (alone,) = cache.KernelCache().compile([product(480)], target)
-    assert not alone.module.calls
-    assert len(second.module.image) < len(alone.module.image)
+    assert alone.module.calls.keys() == second.module.calls.keys()
+    assert {*alone.module.calls.values()}.isdisjoint(first.module.calls.values())
     assert second.llvm == alone.llvm  # whole, whoever compiled its parts
-    module = weakref.ref(first.module)
+    called = {*first.module.calls.values()}
+    kept = [weakref.ref(module) for module in (first.module, *called)]
+    del called
     del first
     small.clear()
     gc.collect()
-    assert module() is not None  # the second kernel calls it
-    del second
+    assert [module() is None for module in kept] == [True, False]  # what the second calls stays
+    for code in (second, alone, second):  # one name at two addresses
+        run_product(code, 480)
+    del second, code
     gc.collect()
-    assert module() is None
+    assert kept[1]() is None
+    (again,) = small.compile([product(240)], target)
+    run_product(again, 240)
+
+
+def test_modules_of_one_compilation_call_each_others_functions(monkeypatch):
+    monkeypatch.setattr(cache, "_MODULE", 1)
+    sizes, target = (240, 480, 720), host_target()
+    codes = cache.KernelCache().compile([product(m) for m in sizes], target)
+    assert len({code.module for code in codes}) == 3
+    assert {*codes[1].module.calls.values()} <= {*codes[0].module.calls.values()}
+    for m, code in zip(sizes, codes, strict=True):
+        run_product(code, m)
+
+
+def test_a_compilation_that_failed_leaves_no_common_functions(monkeypatch):
+    monkeypatch.setattr(cache, "_MODULE", 1)
+    made = []
+
+    def broken(*given):
+        made.append(emit(*given))
+        text = made[-1].text
+        return replace(made[-1], text=text.replace("ret void", "ret i8 %no") if made[1:] else text)
+
+    kernels, target = cache.KernelCache(), host_target()
+    with monkeypatch.context() as patch:
+        patch.setattr("fxad.backend.llvm.emit.emit", broken)
+        with pytest.raises(CheckError, match="rejects"):
+            kernels.compile([product(240), product(480)], target)
+    assert not kernels._common
+    run_product(*kernels.compile([product(480)], target), 480)
 
 
 def test_what_is_common_differs_in_its_name_alone():

@@ -138,18 +138,44 @@ def test_an_entry_gives_the_same_bits_and_texts(cached, no_planning, name, funct
     assert after.stats() | {"compile_seconds": 0} == before.stats() | {"compile_seconds": 0}
 
 
-def test_an_entry_holds_what_its_code_calls_of_others(cached, no_planning):
-    """Both products pack and add up tiles with functions that the first one's module has."""
+def products():
+    """Two that pack and add up tiles with the same functions; the larger one's arguments."""
     few, more = np.ones((240, 96), np.float32), np.ones((480, 96), np.float32)
     args = more, np.arange(96 * 480, dtype=np.float32).reshape(96, 480) % 7
     lowered(jnp.matmul, few, args[1]).executable  # noqa: B018 - compiled
-    second = fxad.jit(jnp.matmul).lower(*args)
+    return fxad.jit(jnp.matmul).lower(*args), args
+
+
+def test_an_entry_holds_what_its_code_calls_of_others(cached, no_planning):
+    second, args = products()
     assert any(code.module.calls for code in second.executable.codes.values())
-    expected = second(*args)
+    (expected,) = second.executable.run(args)
+    del second
     no_planning()
-    found = lowered(jnp.matmul, *args)
-    np.testing.assert_array_equal(found(*args), expected)
-    assert any(code.module.calls for code in found.executable.codes.values())
+    found = lowered(jnp.matmul, *args).executable
+    np.testing.assert_array_equal(found.run(args)[0], expected)
+    modules = [code.module for code in found.codes.values() if code.module.calls]
+    assert modules
+    known = {*cache.kernels._common.values()}  # later compilations call it too
+    assert known >= {other for module in modules for other in module.calls.values()}
+
+
+@pytest.mark.parametrize("damage", [lambda calls: dict.fromkeys(calls, 99), lambda calls: {}])
+def test_an_entry_whose_images_do_not_fit_together_is_ignored(cached, monkeypatch, damage):
+    rows = disk._Images.add
+
+    def add(self, module):
+        number = rows(self, module)
+        self.rows = [(size, damage(calls)) for size, calls in self.rows]
+        return number
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk._Images, "add", add)
+        second, args = products()
+        (expected,) = second.executable.run(args)
+    with pytest.warns(CacheWarning, match="ignoring the damaged cache entry"):
+        got = lowered(jnp.matmul, *args).executable.run(args)
+    np.testing.assert_array_equal(got[0], expected)
 
 
 def test_donation_of_entries(cached, no_planning):

@@ -158,8 +158,8 @@ class Module:
     def __init__(
         self, text: str, target: Target, image: bytes, calls: Mapping[str, Module] | None = None
     ) -> None:
-        """text: LLVM IR, or empty where the machine code alone is kept. calls: functions of other
-        modules that this one calls; it keeps those modules."""
+        """text: LLVM IR, or empty where the machine code alone is kept. calls: the functions of
+        other modules that this one calls, by name; it keeps those modules."""
         self.text = text
         self.target = target
         self.image = image
@@ -235,34 +235,35 @@ def compile_modules(
 ) -> list[Module]:
     """Compile modules, several at once; they keep no text.
 
-    The texts may be made while earlier ones are compiled. known: functions that they call of
-    modules that are there already. Raises what `compile_module` raises.
+    The texts may be made while earlier ones are compiled. known: functions of existing modules that
+    they may call, by name. Raises what `compile_module` raises.
     """
     turns = threading.Semaphore(logical_cores())
-    started: list[tuple[ModuleText, _Compiling]] = []
+    started: list[_Compiling] = []
     with lock:
         _initialize()
         try:
             for one in texts:
-                started.append((one, _Compiling(one.text, target, turns)))
-                started[-1][1].begin()
+                started.append(_Compiling(one, target, turns))
+                started[-1].begin()
         finally:  # nothing runs on when the lock is given back
-            for _, compiling in started:
+            for compiling in started:
                 compiling.join()
         modules, defined = [], dict(known or {})
-        for one, compiling in started:
-            module = compiling.module({name: defined[name] for name in one.calls})
+        for compiling in started:
+            module = compiling.module({name: defined[name] for name in sorted(compiling.calls)})
             modules.append(module)
-            defined |= dict.fromkeys(one.defines, module)
+            defined |= dict.fromkeys(compiling.defines, module)
         return modules
 
 
 class _Compiling(threading.Thread):
     """The text of a module on its way to machine code, in an LLVM context of its own."""
 
-    def __init__(self, text: str, target: Target, turns: threading.Semaphore) -> None:
+    def __init__(self, one: ModuleText, target: Target, turns: threading.Semaphore) -> None:
         super().__init__(name="fxad compiling", daemon=True)
-        self._text, self._target, self._turns = text, target, turns
+        self.defines, self.calls = one.defines, one.calls
+        self._text, self._target, self._turns = one.text, target, turns
         self._image = b""
         self._error: Exception | None = None
 
