@@ -27,6 +27,7 @@ SCRATCH_LIMIT = 1 << 26  # bytes of scratch that one launch may take
 MAX_BLOCKS = 4096
 MANY_TILES = 64
 THREADS = 128
+TILE_SIDE = 16  # a tile of a product has as many threads squared
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _threads(kernel: Kernel) -> Emitted:
 
 def _blocks(kernel: Kernel, style: str) -> Emitted:
     """One block per grid point, or per tile of a grid point's matrix product."""
-    side = 16 if style == "tile" else 8
+    side = TILE_SIDE if style == "tile" else 8
     code = BlockStages(kernel, side, _elements_each(kernel, style, side))
     code.offset_scratch("cuda.blockIdx.x")
     points, first = kernel.points, kernel.body[0]

@@ -18,9 +18,11 @@ ROOT = Path(__file__).parents[3]
 STEP = """
 import numpy as np
 import fxad
+from fxad.backend.numba import emit
 from fxad_nn import models, optim, spec
 from fxad_nn.step import train_step
 
+emit.TILE_SIDE = 4  # the simulator starts a thread of Python for each of the 256 otherwise
 config = models.preset("tiny", layers=1, heads=2, width=8, hidden=16, vocab=11, context=2)
 tree = models.family(config).spec(config)
 params = spec.init_params(tree, fxad.random.key(0))
