@@ -136,11 +136,17 @@ def _machine(target: Target) -> llvm.TargetMachine:
     _initialize()
     native = target.isa == host_isa()
     cpu = "generic" if host_isa() == "neon" else _LEVELS[target.isa]
-    features = llvm.get_host_cpu_features().flatten() if native else ""
+    features = _features() if native else ""
     triple = llvm.Target.from_triple(llvm.get_process_triple())
     return triple.create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="default", codemodel="jitdefault", jit=True
     )
+
+
+@functools.cache
+def _features() -> str:
+    """The host's features as LLVM reads them; asking takes two thirds of making a machine."""
+    return llvm.get_host_cpu_features().flatten()
 
 
 def attribute_groups(target: Target) -> str:
