@@ -6,9 +6,9 @@
 
 Kernels of products and of attention copy their factors into panels and add up tiles of their
 results in functions of their own. What such a function does follows from the strides and lengths
-that it is written for, and many products agree in these: a third of the code of a training step
-with 39 products was there twice or more. Equal texts get one name, a hash of the text and of what
-it is compiled for.
+that it is written for, and many products agree in these: a quarter of the code of a training step
+with 39 products had been there before. Equal texts get one name, a hash of the text and of what it
+is compiled for.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ _HEAD = schema.record(
         "plan": schema.string(most=wire.LIMITS.size),
         "codes": schema.mapping(_CODE, key=schema.string("[0-9]+")),  # by number of content
         "sequences": schema.array(schema.row(_COUNT, _COST)),
-        # Its size, and the number of the image before it that defines what it calls, by name.
+        # Of each its size, and by name of what it calls the number of the earlier one with that.
         "images": schema.array(schema.row(_COUNT, schema.mapping(_COUNT, key=schema.string()))),
     }
 )

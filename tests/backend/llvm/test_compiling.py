@@ -53,8 +53,8 @@ def product(m: int) -> k.Kernel:
     return steps[-1].kernel
 
 
-def run_product(code: cache.Code, m: int) -> np.ndarray:
-    """What a product's code makes of small integers."""
+def check_product(code: cache.Code, m: int) -> None:
+    """A product's code gives NumPy's result for small integers."""
     a, b = (np.arange(n * 96, dtype=np.float32).reshape(-1, 96) % 7 for n in (m, 480))
     out = np.zeros((m, 480), np.float32)
     arrays = [a, np.ascontiguousarray(b.T), out]
@@ -64,7 +64,6 @@ def run_product(code: cache.Code, m: int) -> np.ndarray:
     kinds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, *kinds)(code.address)(ctypes.addressof(pointers), 0, code.units, aligned)
     np.testing.assert_array_equal(out, a @ arrays[1])
-    return out
 
 
 def test_functions_that_kernels_have_in_common_are_compiled_once():
@@ -86,12 +85,12 @@ def test_functions_that_kernels_have_in_common_are_compiled_once():
     assert gone
     assert not any(stay)  # the second calls them
     for code in (second, alone, second):  # one name at two addresses
-        run_product(code, 480)
+        check_product(code, 480)
     del second, code
     gc.collect()
     assert not any(module() for module in kept)
     (again,) = small.compile([product(240)], target)
-    run_product(again, 240)
+    check_product(again, 240)
 
 
 def test_modules_of_one_compilation_call_each_others_functions(monkeypatch):
@@ -101,7 +100,7 @@ def test_modules_of_one_compilation_call_each_others_functions(monkeypatch):
     assert len({code.module for code in codes}) == 3
     assert {*codes[1].module.calls.values()} & {*codes[0].module.calls.values()}
     for m, code in zip(sizes, codes, strict=True):
-        run_product(code, m)
+        check_product(code, m)
 
 
 def test_a_compilation_that_failed_leaves_no_common_functions(monkeypatch):
@@ -119,7 +118,7 @@ def test_a_compilation_that_failed_leaves_no_common_functions(monkeypatch):
         with pytest.raises(CheckError, match="rejects"):
             kernels.compile([product(240), product(480)], target)
     assert not kernels._common
-    run_product(*kernels.compile([product(480)], target), 480)
+    check_product(*kernels.compile([product(480)], target), 480)
 
 
 def test_what_is_common_differs_in_its_name_alone():
