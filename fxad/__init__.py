@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from fxad.api.error_estimate import estimate_error
     from fxad.api.explain import explain
     from fxad.api.jaxpr import make_jaxpr
+    from fxad.api.outline import outline
     from fxad.api.precision import suggest_precision
     from fxad.api.profile import profile
     from fxad.api.sparse import SparseMatrix, Sparsity, sparse_hessian, sparse_jacobian
@@ -129,6 +130,7 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "jacrev": "fxad.api.derived",
             "make_ir": "fxad.api.derived",
             "make_jaxpr": "fxad.api.jaxpr",
+            "outline": "fxad.api.outline",
             "profile": "fxad.api.profile",
             "pure_callback": "fxad.debug",
             "remat": "fxad.api.checkpoint:checkpoint",
@@ -225,6 +227,7 @@ __all__ = [
     "nn",
     "no_tracing",
     "numpy",
+    "outline",
     "override",
     "process_count",
     "process_index",

@@ -9,6 +9,7 @@ A cache is a tree of arrays like parameters are; donate it, and a step writes it
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import fxad
@@ -32,6 +33,18 @@ class Shape(Protocol):
     def dtype(self) -> str: ...
 
 
+Cache = Sequence[Any]
+"""For each layer {"keys", "values"}, or None where nothing is kept."""
+
+Attend = Callable[..., tuple[Any, Any]]
+"""(a layer's part of the cache, q, k, v, scale=, ...) -> (what attention gives, that part after)"""
+
+
+def uncached(attention: Callable[..., Any]) -> Attend:
+    """Attention of whole texts, which keeps nothing."""
+    return lambda held, *qkv, **how: (attention(*qkv, **how), held)
+
+
 def init_cache(config: Shape, batch: int, length: int) -> list[dict[str, Any]]:
     """An empty cache of `length` positions: for each layer keys and values, in the model's dtype.
 
@@ -49,7 +62,7 @@ def init_cache(config: Shape, batch: int, length: int) -> list[dict[str, Any]]:
     ]
 
 
-def check_fits(cache: list[dict[str, Any]], time: int, position: Any, seen: int | None) -> int:
+def check_fits(cache: Cache, time: int, position: Any, seen: int | None) -> int:
     """How many positions attention reads; ConfigError where `time` more tokens cannot fit.
 
     A position that is only known when the step runs cannot be checked here.
@@ -67,31 +80,30 @@ def check_fits(cache: list[dict[str, Any]], time: int, position: Any, seen: int 
 
 
 def cached_attention(
-    cache: list[dict[str, Any]],
     position: Any,
     seen: int,
-    number: int,
+    held: dict[str, Any],
     q: Any,
     k: Any,
     v: Any,
     scale: float | None = None,
     window: int | None = None,
     softcap: float | None = None,
-) -> Any:
+) -> tuple[Any, dict[str, Any]]:
     """Causal attention of new tokens to themselves and to those in the cache before `position`.
 
     q [batch, time, heads, dim]; k, v [batch, time, groups, dim]. Returns [batch, time, heads * dim]
-    and replaces layer `number` of `cache` by one with k and v at position ... position + time - 1.
+    and a layer's part of the cache with k and v at position ... position + time - 1.
     Reads the first `seen` positions of the cache. Scores and softmax are float32. scale, window
     and softcap are those of `layers.causal_attention`.
     """
     at = (0, 0, position, 0)
     new = {"keys": k, "values": v}
-    layer = cache[number] = {
-        name: fxad.lax.dynamic_update_slice(held, new[name].swapaxes(1, 2), at)
-        for name, held in cache[number].items()
+    held = {
+        name: fxad.lax.dynamic_update_slice(before, new[name].swapaxes(1, 2), at)
+        for name, before in held.items()
     }
     if isinstance(position, int) and position == 0:
-        return causal_attention(q, k, v, scale, window, softcap)
-    keys, values = layer["keys"][:, :, :seen], layer["values"][:, :, :seen]
-    return masked_attention(q, keys, values, position, scale, window, softcap)
+        return causal_attention(q, k, v, scale, window, softcap), held
+    keys, values = held["keys"][:, :, :seen], held["values"][:, :, :seen]
+    return masked_attention(q, keys, values, position, scale, window, softcap), held

@@ -19,7 +19,7 @@ from typing import Any
 import fxad
 import fxad.numpy as jnp
 from fxad.core.schema import shown
-from fxad_nn.cache import cached_attention, check_fits
+from fxad_nn.cache import Attend, Cache, cached_attention, check_fits, uncached
 from fxad_nn.dropout import kept
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
@@ -243,8 +243,9 @@ def _norm(p: dict[str, Any], x: Any, config: Config) -> Any:
 
 def attention(
     p: dict[str, Any], x: Any, tables: Tables, config: Config, attend: Callable[..., Any]
-) -> Any:
-    """Grouped-query attention by attend(q, k, v) with rotary positions, on x [batch, time, width].
+) -> tuple[Any, Any]:
+    """Grouped-query attention with rotary positions on x [batch, time, width], and its cache: both
+    by attend(q, k, v).
 
     tables: cosines and sines of the positions, [time, rotated] or [batch, time, rotated].
     """
@@ -257,8 +258,9 @@ def attention(
     q, k, v = (part.reshape(batch, time, -1, config.head_dim) for part in (q, k, v))
     if config.query_norms == "head":
         q, k = _norm(p["q_norm"], q, config), _norm(p["k_norm"], k, config)
-    mixed = attend(rotary(q, *tables), rotary(k, *tables), v)
-    return linear(p["out"], mixed, *config.rounding)
+    turns = [jnp.asarray(table, q.dtype) for table in tables]  # one array for queries and keys
+    mixed, held = attend(rotary(q, *turns), rotary(k, *turns), v)
+    return linear(p["out"], mixed, *config.rounding), held
 
 
 def _qkv(p: dict[str, Any], x: Any, config: Config) -> list[Any]:
@@ -303,30 +305,35 @@ def _blocks(
     x: Any,
     tables: list[Tables],
     config: Config,
-    attend: Callable[..., Any],
+    attend: Attend,
+    cache: Cache,
     keeping: Callable[..., Any] = lambda block: block,
-) -> tuple[Any, list[Any]]:
-    """Every block and the last norm, by attend(layer's number, q, k, v, scale, window, softcap);
-    and the logits of every router."""
+) -> tuple[Any, Cache, list[Any]]:
+    """Every block and the last norm, the cache after them, and the logits of every router."""
 
-    def block(i: int, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
-        window = config.window if config.is_local(i) else None
+    def block(local: bool, p: dict[str, Any], held: Any, x: Any) -> tuple[Any, Any, Any]:
+        window = config.window if local else None
         how = {"scale": config.score_scale, "window": window, "softcap": config.score_cap}
-        turns = tables[-1] if config.is_local(i) else tables[0]
+        turns = tables[-1] if local else tables[0]
         normed = _norm(p["norm1"], x, config)
-        mixed = attention(p["attention"], normed, turns, config, partial(attend, i, **how))
+        attending = partial(attend, held, **how)
+        mixed, held = attention(p["attention"], normed, turns, config, attending)
         mixed = _norm(p["post_norm1"], mixed, config) if config.post_norms else mixed
         x = x + kept(p, "attention", mixed)
         added, logits = _mlp(p["mlp"], _norm(p["norm2"], x, config), config)
         added = _norm(p["post_norm2"], added, config) if config.post_norms else added
-        return x + kept(p, "mlp", added), logits
+        return x + kept(p, "mlp", added), held, logits
 
-    routed = []
-    for i, p in enumerate(params["blocks"]):
-        run = partial(block, i)
-        x, logits = keeping(run)(p, x)
+    @fxad.outline
+    def layer(local: bool, p: dict[str, Any], held: Any, x: Any) -> Any:
+        return keeping(partial(block, local))(p, held, x)
+
+    after, routed = [], []
+    for i, (p, held) in enumerate(zip(params["blocks"], cache, strict=True)):
+        x, held, logits = layer(config.is_local(i), p, held, x)
+        after.append(held)
         routed.append(logits)
-    return _norm(params["norm"], x, config), routed
+    return _norm(params["norm"], x, config), after, routed
 
 
 def _tables(config: Config, time: int, length: int) -> list[Tables]:
@@ -370,10 +377,11 @@ def _features(
             )
         positions = document_positions(segments)
         tables = [(jnp.asarray(cos)[positions], jnp.asarray(sin)[positions]) for cos, sin in tables]
-    attend = partial(causal_attention, segments=segments)
-    return _blocks(
-        params, x, tables, config, lambda _, *qkv, **how: attend(*qkv, **how), checkpointed(config)
+    attend = uncached(partial(causal_attention, segments=segments))
+    x, _, routed = _blocks(
+        params, x, tables, config, attend, [None] * config.layers, checkpointed(config)
     )
+    return x, routed
 
 
 def shares_rows(config: Config, time: int) -> bool:
@@ -391,12 +399,12 @@ def _original_context(config: Config) -> int:
 
 def extend(
     params: dict[str, Any],
-    cache: list[dict[str, Any]],
+    cache: Cache,
     tokens: Any,
     position: Any,
     config: Config,
     seen: int | None = None,
-) -> tuple[Any, list[dict[str, Any]]]:
+) -> tuple[Any, Cache]:
     """`features` of tokens that follow those in the cache, and the cache with them.
 
     tokens [batch, time] stand at position ... position + time - 1 of a text whose earlier
@@ -404,11 +412,11 @@ def extend(
     Rotary scaling that depends on the length of the text takes the cache's.
     """
     time, length = tokens.shape[1], cache[0]["keys"].shape[2]
-    seen, cache = check_fits(cache, time, position, seen), list(cache)
+    seen = check_fits(cache, time, position, seen)
     rows = partial(fxad.lax.dynamic_slice_in_dim, start_index=position, slice_size=time)
     tables = [(rows(cos), rows(sin)) for cos, sin in _tables(config, seen, length)]
-    attend = partial(cached_attention, cache, position, seen)
-    x, _ = _blocks(params, _embedded(params, tokens, config), tables, config, attend)
+    attend = partial(cached_attention, position, seen)
+    x, cache, _ = _blocks(params, _embedded(params, tokens, config), tables, config, attend, cache)
     return x, cache
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import fxad
 import fxad.numpy as jnp
 from fxad.core.schema import shown
-from fxad_nn.cache import cached_attention, check_fits
+from fxad_nn.cache import Attend, Cache, cached_attention, check_fits, uncached
 from fxad_nn.dropout import kept
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.layers import (
@@ -159,13 +159,16 @@ def spec(config: Config) -> dict[str, Any]:
     return tree
 
 
-def attention(p: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]) -> Any:
-    """Self-attention by attend(q, k, v): x [batch, time, width] -> [batch, time, width]."""
+def attention(
+    p: dict[str, Any], x: Any, config: Config, attend: Callable[..., Any]
+) -> tuple[Any, Any]:
+    """Self-attention of x [batch, time, width], and its cache: both by attend(q, k, v)."""
     batch, time, _ = x.shape
     heads = (batch, time, config.heads, config.head_dim)
     qkv = conv1d(p["qkv"], x, *config.rounding)
     q, k, v = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
-    return conv1d(p["out"], attend(q, k, v), *config.rounding)
+    mixed, held = attend(q, k, v)
+    return conv1d(p["out"], mixed, *config.rounding), held
 
 
 def mlp(p: dict[str, Any], x: Any, config: Config) -> Any:
@@ -185,22 +188,29 @@ def _blocks(
     params: dict[str, Any],
     x: Any,
     config: Config,
-    attend: Callable[..., Any],
+    attend: Attend,
+    cache: Cache,
     keeping: Callable[..., Any] = lambda block: block,
-) -> Any:
-    """Every block and the last norm; attend(layer's number, q, k, v, scale)."""
+) -> tuple[Any, Cache]:
+    """Every block and the last norm, and the cache after them."""
 
-    def block(i: int, p: dict[str, Any], x: Any) -> Any:
+    def block(scale: float | None, p: dict[str, Any], held: Any, x: Any) -> tuple[Any, Any]:
         normed = layer_norm(p["norm1"], x, config.norm_epsilon)
-        mix = partial(attend, i, scale=_score_scale(config, i))
-        x = x + kept(p, "attention", attention(p["attention"], normed, config, mix))
+        mix = partial(attend, held, scale=scale)
+        mixed, held = attention(p["attention"], normed, config, mix)
+        x = x + kept(p, "attention", mixed)
         normed = layer_norm(p["norm2"], x, config.norm_epsilon)
-        return x + kept(p, "mlp", mlp(p["mlp"], normed, config))
+        return x + kept(p, "mlp", mlp(p["mlp"], normed, config)), held
 
-    for i, p in enumerate(params["blocks"]):
-        run = partial(block, i)
-        x = keeping(run)(p, x)
-    return layer_norm(params["norm"], x, config.norm_epsilon)
+    @fxad.outline
+    def layer(scale: float | None, p: dict[str, Any], held: Any, x: Any) -> Any:
+        return keeping(partial(block, scale))(p, held, x)
+
+    after = []
+    for i, (p, held) in enumerate(zip(params["blocks"], cache, strict=True)):
+        x, held = layer(_score_scale(config, i), p, held, x)
+        after.append(held)
+    return layer_norm(params["norm"], x, config.norm_epsilon), after
 
 
 def _score_scale(config: Config, layer: int) -> float | None:
@@ -224,10 +234,8 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     places = slice(time) if segments is None else document_positions(segments)
     x = kept(embed, "embedded", embedding(embed, tokens) + embed["position"][places])
     x = stored(x, config.activations)
-    attend = partial(causal_attention, segments=segments)
-    return _blocks(
-        params, x, config, lambda _, q, k, v, scale: attend(q, k, v, scale), checkpointed(config)
-    )
+    attend = uncached(partial(causal_attention, segments=segments))
+    return _blocks(params, x, config, attend, [None] * config.layers, checkpointed(config))[0]
 
 
 def shares_rows(config: Config, time: int) -> bool:
@@ -237,22 +245,22 @@ def shares_rows(config: Config, time: int) -> bool:
 
 def extend(
     params: dict[str, Any],
-    cache: list[dict[str, Any]],
+    cache: Cache,
     tokens: Any,
     position: Any,
     config: Config,
     seen: int | None = None,
-) -> tuple[Any, list[dict[str, Any]]]:
+) -> tuple[Any, Cache]:
     """`features` of tokens that follow those in the cache, and the cache with them.
 
     tokens [batch, time] stand at position ... position + time - 1 of a text whose earlier
     positions the cache holds. seen: how many positions of the cache attention reads (default all).
     """
     time = tokens.shape[1]
-    seen, cache, embed = check_fits(cache, time, position, seen), list(cache), params["embed"]
+    seen, embed = check_fits(cache, time, position, seen), params["embed"]
     places = fxad.lax.dynamic_slice_in_dim(embed["position"], position, time)
     x = embedding(embed, tokens) + places
-    return _blocks(params, x, config, partial(cached_attention, cache, position, seen)), cache
+    return _blocks(params, x, config, partial(cached_attention, position, seen), cache)
 
 
 def head(params: dict[str, Any], x: Any, config: Config) -> Any:

@@ -20,7 +20,7 @@ from fxad.core import pytree
 from fxad.core.errors import BadArgument, TypeMismatch
 from fxad.core.lazy import later
 from fxad.core.types import ArrayType
-from fxad.ir.program import OPS, SHORT, Program, show
+from fxad.ir.program import OPS, Program, is_long, show
 from fxad.ir.rewrite import without_identity_views
 from fxad.ops.base import zeros
 from fxad.trace import location
@@ -152,7 +152,7 @@ def styled(program: Program, style: str | None = None, width: int | None = None)
         raise BadArgument(f"a program's style is 'full', 'terse' or 'sides', not {style!r}")
     if style == "sides":
         return sides.side_by_side(program, width)
-    if style == "terse" or (style is None and len(program.eqns) > SHORT):
+    if style == "terse" or (style is None and is_long(program)):
         return terse.terse(program, width)
     text = show(program)
     if width is None:

@@ -47,7 +47,7 @@ else:
     stages = later("fxad.api.stages")
 
 
-def _signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
+def signature(leaves: list[Array], tree: TreeDef, statics: tuple) -> tuple:
     """What a trace is looked up by; `fxad.api.retrace` explains how two differ."""
     types, weak = tuple([v.type for v in leaves]), tuple([v.weak for v in leaves])
     settings = (*dt.numerics.key, override.active(), recorded_indices())
@@ -136,7 +136,7 @@ class Jit(Shared):
         self, args: tuple, kwargs: dict[str, Any], statics: tuple
     ) -> tuple[list[Array], Trace]:
         leaves, tree = flatten_args((args, kwargs), self._what, self._place)
-        key = _signature(leaves, tree, statics)
+        key = signature(leaves, tree, statics)
         if named := in_force():
             key = (*key, named)
         found = self._traces.find(key, self._what, statics)
@@ -166,7 +166,7 @@ class Jit(Shared):
         nearest to it. Nothing is traced or run."""
         args, kwargs, statics = self._take_statics(args, kwargs)
         leaves, tree = flatten_args((args, kwargs), self._what, self._place)
-        key = _signature(leaves, tree, statics)
+        key = signature(leaves, tree, statics)
         return retrace.explain(self._what, self._traces, key)
 
     def _place(self, path: pytree.KeyPath) -> str:

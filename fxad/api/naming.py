@@ -91,10 +91,12 @@ def arguments_of(
     return [_argument(p, roots) for i, p in enumerate(places) if chosen is None or i in chosen]
 
 
-def label_arguments(inputs: Sequence[Any], function: Callable[..., Any], args: Any) -> None:
-    """Name values by their places in the tuple of a function's arguments."""
+def label_arguments(
+    inputs: Sequence[Any], function: Callable[..., Any], args: Any, kwargs: Any = None
+) -> None:
+    """Name values by their places in a function's arguments, (args, kwargs)."""
     roots = parameters(function)
-    places = [path for path, _ in pytree.leaves_with_path((args, {}))]
+    places = [path for path, _ in pytree.leaves_with_path((args, kwargs or {}))]
     labels.labelled(inputs, [_argument(path, roots) for path in places])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Container
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -21,31 +21,46 @@ def digest(program: Program, known: Container[str]) -> str | None:
     the program that it `runs`. None if the program holds something else that has no meaning outside
     this process: a Python function, or an op that is not among the `known` ones.
     """
-    parts: list[str] = []
     try:
-        _write_program(program, parts, functools.cache(_text))
-        _places(program, known, parts)
+        return _Digests(known).of(program)
     except TypeError:
         return None
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
 
 
-def _write_program(program: Program, parts: list[str], text: Callable[..., str]) -> None:
-    """One line for each equation; what equations of equal layers have in common is written once."""
+class _Digests:
+    """Hashes of programs, of each that is held in many places once. `text`: what equations of equal
+    layers have in common is written once."""
+
+    def __init__(self, known: Container[str]) -> None:
+        self.known = known
+        self.text = functools.cache(_text)
+        self.of = functools.cache(self._of)
+
+    def _of(self, program: Program) -> str:
+        parts: list[str] = []
+        _write_program(program, parts, self)
+        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()
+
+
+def _write_program(program: Program, parts: list[str], digests: _Digests) -> None:
+    """One line for each equation, with the user's line."""
+    text = digests.text
     key: tuple[Any, ...] = program.key()
     inputs, *rows, outputs = key
     _write((inputs, outputs, len(rows)), parts)
     for eqn, (name, operands, params, types) in zip(program.eqns, rows, strict=True):
+        if eqn.op.name not in digests.known:
+            raise TypeError(f"the op {eqn.op.name}")
         places = [a if type(a) is int else text(a) for a in operands]  # of variables, or numbers
         parts.append(f"{name}{places}")
         if any(subprograms(eqn)):
-            _write_params(eqn, parts, text)
+            _write_params(eqn, parts, digests)
         else:
             parts.append(text(params))
-        parts.append(text(types))
+        parts += (text(types), eqn.where)
 
 
-def _write_params(eqn: Eqn, parts: list[str], text: Callable[..., str]) -> None:
+def _write_params(eqn: Eqn, parts: list[str], digests: _Digests) -> None:
     """The parameters of an equation that holds programs."""
     for name in sorted(eqn.params):
         value = eqn.params[name]
@@ -59,7 +74,7 @@ def _write_params(eqn: Eqn, parts: list[str], text: Callable[..., str]) -> None:
         parts.append("(")
         for one in held:
             if isinstance(one, Program):
-                _write_program(one, parts, text)
+                parts.append(digests.of(one))
             else:
                 _write(param_key(one), parts)
         parts.append(")")
@@ -91,15 +106,6 @@ def _write(value: Any, parts: list[str]) -> None:
 
 
 _PLAIN = frozenset({int, bool, float, type(None), ArrayType, TapeType})
-
-
-def _places(program: Program, known: Container[str], parts: list[str]) -> None:
-    for eqn in program.eqns:
-        if eqn.op.name not in known:
-            raise TypeError(f"the op {eqn.op.name}")
-        parts.append(eqn.where)
-        for _, inner in subprograms(eqn):
-            _places(inner, known, parts)
 
 
 def kernel_key(kernel: Kernel) -> str:

@@ -319,7 +319,7 @@ def new_pair() -> int:
     return next(_pairs)
 
 
-SHORT = 60  # equations that are printed one a line
+SHORT = 60  # equations that are printed one a line, those of programs inside counted too
 
 
 class Program:
@@ -390,7 +390,7 @@ class Program:
 
     def __str__(self) -> str:
         """The full text of a short program, the terse text of a long one."""
-        return show(self) if len(self.eqns) <= SHORT else _long_text(self)
+        return _long_text(self) if is_long(self) else show(self)
 
     __repr__ = __str__
     _repr_html_ = html_of("program")
@@ -425,6 +425,16 @@ def subprograms(eqn: Eqn) -> Iterator[tuple[str, Program]]:
             for item in value:
                 if isinstance(item, Program):
                     yield name, item
+
+
+def equations_within(eqn: Eqn) -> int:
+    """An equation and those of the programs that it holds."""
+    return 1 + sum(sum(map(equations_within, inner.eqns)) for _, inner in subprograms(eqn))
+
+
+def is_long(program: Program) -> bool:
+    """Whether its terse text is the one to print."""
+    return sum(map(equations_within, program.eqns)) > SHORT
 
 
 # ---------------------------------------------------------------- text

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from fxad.core.record import record
-from fxad.ir.program import Atom, Eqn, Lit, Program, param_key
+from fxad.ir.program import Atom, Eqn, Lit, Program, equations_within, param_key
 
 MOST = 2000  # equations of one copy
-_SAVED = 8  # equations that need not be shown, at least
+_SAVED = 8  # equations that need not be shown, at least, those of programs inside counted too
 _TRIED = 6  # candidates looked at for each place
 _LAGS = 5  # copies back that a copy may read, and 0
 _SHIFTS = 256  # places tried for where a copy begins
@@ -102,7 +102,8 @@ def repeats(program: Program) -> list[Repeat]:
     defined: dict[Atom, tuple[int, int]] = {
         v: (at, result) for at, eqn in enumerate(eqns) for result, v in enumerate(eqn.outputs)
     }
-    return list(_search(eqns, kinds, defined, 0, len(eqns)))
+    sizes = np.cumsum([0, *map(equations_within, eqns)])
+    return list(_search(eqns, kinds, sizes, defined, 0, len(eqns)))
 
 
 def _kind(eqn: Eqn) -> tuple[object, ...]:
@@ -127,19 +128,25 @@ _Defined = Mapping[Atom, tuple[int, int]]
 
 
 def _search(
-    eqns: Sequence[Eqn], kinds: np.ndarray, defined: _Defined, low: int, high: int
+    eqns: Sequence[Eqn],
+    kinds: np.ndarray,
+    sizes: np.ndarray,
+    defined: _Defined,
+    low: int,
+    high: int,
 ) -> Iterator[Repeat]:
-    """The best repeat between two places, then those before and after it."""
-    for start, period, length in _candidates(kinds[low:high])[:_TRIED]:
+    """The best repeat between two places, then those before and after it. sizes: how many equations
+    there are before each, and at last."""
+    for start, period, length in _candidates(kinds[low:high], sizes[low : high + 1])[:_TRIED]:
         found = _placed(eqns, defined, low + start, period, length)
         if found is not None:
-            yield from _search(eqns, kinds, defined, low, found.start)
+            yield from _search(eqns, kinds, sizes, defined, low, found.start)
             yield found
-            yield from _search(eqns, kinds, defined, found.stop, high)
+            yield from _search(eqns, kinds, sizes, defined, found.stop, high)
             return
 
 
-def _candidates(kinds: np.ndarray) -> list[tuple[int, int, int]]:
+def _candidates(kinds: np.ndarray, sizes: np.ndarray) -> list[tuple[int, int, int]]:
     """(start, period, length) of periodic stretches, those that save most first."""
     found = []
     for period in range(1, min(len(kinds) // 2, MOST) + 1):
@@ -150,7 +157,7 @@ def _candidates(kinds: np.ndarray) -> list[tuple[int, int, int]]:
         for gap in np.flatnonzero(np.diff(edges) > period):
             start = int(edges[gap]) + 1
             length = int(edges[gap + 1]) - start + period
-            saved = (length // period - 1) * period
+            saved = int(sizes[start + length // period * period] - sizes[start + period])
             if saved >= _SAVED:
                 found.append((saved, start, period, length))
     found.sort(key=lambda c: (-c[0], c[2], c[1]))

@@ -68,6 +68,11 @@ def here() -> tuple[str, str | None]:
     return where or current(), phase
 
 
+def surroundings() -> tuple[str, str | None]:
+    """What equations recorded now say beside their line: the scope and `phase()`."""
+    return _state.scope, _state.phase
+
+
 @contextlib.contextmanager
 def scope(name: str) -> Iterator[None]:
     """Have locations found inside say so: `model.py:12 in attention`, and `in attention/softmax`

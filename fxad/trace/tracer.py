@@ -194,6 +194,7 @@ class Staging(Level):
         super().__init__()
         self.eqns: list[Eqn] = []
         self._captured: dict[int, tuple[Var, Any]] = {}
+        self.outlined: dict[Any, Any] = {}  # what `fxad.api.outline` has recorded to be called here
 
     def input(self, type: Type, weak: bool = False, where: str = "") -> StagedTracer:
         made = StagedTracer(self, Var(type), where or location.current())
@@ -250,6 +251,7 @@ class Staging(Level):
         self, inputs: Sequence[StagedTracer], outputs: Sequence[Any], name: str
     ) -> tuple[Program, list[Any]]:
         """The Program recorded so far and the captured values of its consts."""
+        self.outlined.clear()
         atoms = [self.atom(o) for o in outputs]
         captured = list(self._captured.values())
         variables = [t.atom for t in inputs]
@@ -372,6 +374,12 @@ def recorder() -> Staging | None:
     floor = _stack.floor
     alone = floor is not None and _stack.levels[-1] is floor and _intercept is None
     return floor if alone and type(floor) is Staging else None
+
+
+def innermost_recorder() -> Staging | None:
+    """The innermost level, if it is one whose function is run once, for a Program."""
+    level = _stack.levels[-1] if _stack.levels else None
+    return level if isinstance(level, Staging) and level.records else None
 
 
 def bind(op: Op, *args: AnyValue, **params: Any) -> Any:

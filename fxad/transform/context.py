@@ -44,12 +44,18 @@ def transforms() -> Transforms:
 @valued
 class Split:
     """known(known inputs) -> known outputs + residuals; rest(residuals + unknown inputs) ->
-    unknown outputs. `unknown` says which of the original outputs `rest` computes."""
+    unknown outputs. `unknown` says which of the original outputs `rest` computes.
+
+    Some residuals are inputs of `known` (the weights of a product). Who has the inputs need not
+    have `known` return them: `lean` is `known` without those, and `inputs` says for each residual
+    which input it is, or None."""
 
     known: Program
     rest: Program
     unknown: Mask
     residuals: int
+    lean: Program
+    inputs: tuple[int | None, ...]
 
 
 def cached(transform: Callable[..., R]) -> Callable[..., R]:
@@ -66,6 +72,13 @@ def cached(transform: Callable[..., R]) -> Callable[..., R]:
         return answers[rest]
 
     return wrapper
+
+
+def keep_labels(made: Sequence[Var], given: Sequence[Atom]) -> None:
+    """Have inputs of a derived Program go by the names of those they stand for."""
+    for var, atom in zip(made, given, strict=False):
+        if isinstance(atom, Var):
+            var.label = atom.label
 
 
 class Environment(Generic[V]):

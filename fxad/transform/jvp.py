@@ -15,7 +15,7 @@ from fxad.ops.base import tangent_type, zeros
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import Level, Tracer, bind, type_of
-from fxad.transform.context import Environment, cached, differentiable, transforms
+from fxad.transform.context import Environment, cached, differentiable, keep_labels, transforms
 
 if TYPE_CHECKING:
     from fxad.ir.rules import AnyTangents, AnyValue, AnyValues, Params
@@ -44,6 +44,7 @@ def jvp(program: Program, active: Mask, force: Mask | None = None) -> tuple[Prog
         return [*outs, *(t for t in tangents_out if t is not None)]
 
     result = staged(both, types, program.name)
+    keep_labels(result.inputs, program.inputs)
     return result, tuple(out_active)
 
 

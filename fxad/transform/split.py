@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fxad.core.masks import Mask, merge, select
-from fxad.ir.program import Op, Program
+from fxad.ir.program import Atom, Op, Program
 from fxad.ops.programs.captures import embed
 from fxad.trace.tracer import StagedTracer, Staging
-from fxad.transform.context import Split, cached, run, transforms
+from fxad.transform.context import Split, cached, keep_labels, run, transforms
 
 if TYPE_CHECKING:
     from fxad.ir.rules import AnyValue, AnyValues, Params
@@ -62,4 +62,13 @@ def split(program: Program, unknown: Mask, force: Mask | None = None) -> Split:
             rest, residuals = deferred.finish(pending, select(outs, flags), program.name)
         wanted = [*select(outs, flags, False), *residuals]
         known, consts = known_inputs.finish(tracers, wanted, program.name)
-    return Split(embed(known, consts), rest.closed(), flags, len(residuals))
+    whole, kept = embed(known, consts), len(wanted) - len(residuals)
+    keep_labels(whole.inputs, select(program.inputs, unknown, False))
+    keep_labels(rest.consts, whole.outputs[kept:])
+    places: dict[Atom, int] = {v: i for i, v in enumerate(whole.inputs)}
+    inputs = tuple(map(places.get, whole.outputs[kept:]))
+    lean = whole
+    if any(i is not None for i in inputs):
+        made = [a for a, i in zip(whole.outputs[kept:], inputs, strict=True) if i is None]
+        lean = Program(whole.inputs, whole.eqns, [*whole.outputs[:kept], *made], whole.name)
+    return Split(whole, rest.closed(), flags, len(residuals), lean, inputs)

@@ -16,7 +16,7 @@ from fxad.ops.base import Unknown, nonzero, plus
 from fxad.ops.programs.captures import staged
 from fxad.trace import location
 from fxad.trace.tracer import bind
-from fxad.transform.context import Environment, cached, transforms
+from fxad.transform.context import Environment, cached, keep_labels, transforms
 
 if TYPE_CHECKING:
     from fxad.ir.rules import AnyCotangents, AnyValue, AnyValues
@@ -45,6 +45,7 @@ def transpose(program: Program, linear: Mask, active: Mask) -> tuple[Program, Ma
         return nonzero(results)
 
     result = staged(back, types, program.name)
+    keep_labels(result.inputs, select(program.inputs, linear, False))
     return result, tuple(flags)
 
 

@@ -158,9 +158,12 @@ def call_like(
         **params: Any,
     ) -> AnyValues:
         s = t.split(program, unknown)
-        outs = rebind(select(args, unknown, False), s.known, params)
-        count = len(outs) - s.residuals
-        operands = [*outs[count:], *select(args, unknown)]
+        given = select(args, unknown, False)
+        outs = rebind(given, s.lean, params)
+        count = len(s.known.outputs) - s.residuals
+        made = iter(outs[count:])
+        residuals = [next(made) if i is None else given[i] for i in s.inputs]
+        operands = [*residuals, *select(args, unknown)]
         rest = record(OPS[name], *operands, program=s.rest, **params)
         return merge(s.unknown, rest, outs[:count])
 
