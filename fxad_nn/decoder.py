@@ -379,7 +379,7 @@ def _features(
         tables = [(jnp.asarray(cos)[positions], jnp.asarray(sin)[positions]) for cos, sin in tables]
     attend = uncached(partial(causal_attention, segments=segments))
     x, _, routed = _blocks(
-        params, x, tables, config, attend, [None] * config.layers, checkpointed(config)
+        params, x, tables, config, attend, [None] * len(params["blocks"]), checkpointed(config)
     )
     return x, routed
 

@@ -235,7 +235,9 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     x = kept(embed, "embedded", embedding(embed, tokens) + embed["position"][places])
     x = stored(x, config.activations)
     attend = uncached(partial(causal_attention, segments=segments))
-    return _blocks(params, x, config, attend, [None] * config.layers, checkpointed(config))[0]
+    return _blocks(params, x, config, attend, [None] * len(params["blocks"]), checkpointed(config))[
+        0
+    ]
 
 
 def shares_rows(config: Config, time: int) -> bool:

@@ -68,20 +68,18 @@ def with_float0_nodes(tree: Any) -> Any:
 
 @valued
 class Number:
-    """In a structure: a Python number, which stays one. 1, 1.0 and True are equal, but a function
-    may tell them apart, and so 0.0 and -0.0: by how they are written."""
+    """In a structure: a Python number, which stays one."""
 
     value: bool | int | float | complex
-    written: str
 
 
-register_node(Number, lambda node: ((), node), lambda node, children: node.value)
+register_node(Number, lambda node: ((), node.value), lambda value, children: value)
 
 
 def with_number_nodes(tree: Any) -> Any:
     """The tree with Python's numbers as nodes without leaves."""
     kinds = (bool, int, float, complex)
-    return pytree.map(lambda v: Number(v, repr(v)) if type(v) in kinds else v, tree)
+    return pytree.map(lambda v: Number(v) if type(v) in kinds else v, tree)
 
 
 def call_place(path: KeyPath) -> str:

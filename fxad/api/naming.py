@@ -91,12 +91,10 @@ def arguments_of(
     return [_argument(p, roots) for i, p in enumerate(places) if chosen is None or i in chosen]
 
 
-def label_arguments(
-    inputs: Sequence[Any], function: Callable[..., Any], args: Any, kwargs: Any = None
-) -> None:
-    """Name values by their places in a function's arguments, (args, kwargs)."""
+def label_arguments(inputs: Sequence[Any], function: Callable[..., Any], args: Any) -> None:
+    """Name values by their places in the tuple of a function's arguments."""
     roots = parameters(function)
-    places = [path for path, _ in pytree.leaves_with_path((args, kwargs or {}))]
+    places = [path for path, _ in pytree.leaves_with_path((args, {}))]
     labels.labelled(inputs, [_argument(path, roots) for path in places])
 
 

@@ -10,42 +10,79 @@ for p in params["layers"]:      # layer runs once; what is recorded are calls of
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from fxad.api import naming
 from fxad.api.axes import in_force
-from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of, with_number_nodes
+from fxad.api.flat import call_place, flatten_args, name_of
 from fxad.api.jit import signature
-from fxad.api.naming import label_arguments
-from fxad.compiler import recognise
-from fxad.core.pytree import TreeDef
+from fxad.core import pytree
+from fxad.core.errors import ConcretizationError
+from fxad.core.pytree import TreeDef, describe_path
 from fxad.core.record import record
+from fxad.ir import labels
 from fxad.ir.program import OPS, Program
 from fxad.trace import location
-from fxad.trace.tracer import bind, innermost_recorder, stage
+from fxad.trace.array import Array, Concrete
+from fxad.trace.tracer import Lane, bind, innermost_recorder, stage
+
+_NUMBERS = (bool, int, float, complex)
+
+
+@record
+class _Form:
+    """A tree without its arrays: Python's numbers by their places among the leaves, and the
+    structure."""
+
+    numbers: Mapping[int, Any]
+    tree: TreeDef
+
+    @property
+    def places(self) -> list[int]:
+        """Those of the arrays."""
+        return [i for i in range(self.tree.num_leaves) if i not in self.numbers]
+
+    def filled(self, arrays: Sequence[Any]) -> Any:
+        """The tree with these arrays."""
+        leaves = {**dict(zip(self.places, arrays, strict=True)), **self.numbers}
+        return self.tree.unflatten([leaves[i] for i in range(len(leaves))])
+
+    def key(self, arrays: list[Array]) -> tuple[Hashable, ...]:
+        """What is recorded separately. 1, 1.0 and True are equal, and 0.0 and -0.0, but a function
+        may tell them apart."""
+        return signature(arrays, self.tree, ()), *[(i, repr(v)) for i, v in self.numbers.items()]
+
+
+def _taken_apart(given: Any, what: str, place: Any) -> tuple[list[Array], _Form]:
+    plain = pytree.leaves(given)
+    numbers = {i: v for i, v in enumerate(plain) if type(v) in _NUMBERS}
+    leaves, tree = flatten_args(given, what, place)
+    return [v for i, v in enumerate(leaves) if i not in numbers], _Form(numbers, tree)
 
 
 @record
 class _Outlined:
-    """A recorded function: a closed program, the values captured for its leading inputs, and the
-    structure of its results and which of them are weakly typed."""
+    """A recorded function: a closed program, the values captured for its leading inputs, the form
+    of its result and which of the arrays in it are weakly typed."""
 
     program: Program
     captured: list[Any]
-    tree: TreeDef
-    weak: tuple[bool, ...]
+    form: _Form
+    weak: list[bool]
 
 
 def outline(fun: Callable[..., Any]) -> Callable[..., Any]:
     """The function, recorded once by a trace that calls it often with arguments of the same types.
 
     For the equal layers of a model: tracing, derivatives and batching take the time of one layer.
-    The compiled program is that of the plain function. Arguments and results are trees of arrays;
-    Python numbers and None among them stay what they are, and other numbers are recorded anew. The
-    function is to be pure (docs/jit.md); it may use traced values from around it. Where nothing is
-    recorded (no `jit`, no loop around it) it runs as if it were not outlined, unlike a jitted one,
-    which is compiled alone there. Raises TypeMismatch for arguments that are no arrays, such as
-    strings: bind them with `functools.partial` before.
+    The calls are inlined before anything is compiled; only the gradients of a value that is passed
+    as several arguments may be added up in another order than without. Arguments and results are
+    trees of arrays and of Python numbers, which stay numbers: each new one is recorded separately.
+    The function is to be pure (docs/jit.md); it may use traced values from around it. Where nothing
+    is recorded (no `jit`, `vmap` or loop around it) it runs as if it were not outlined; a jitted
+    function is compiled on its own there. Raises TypeMismatch for arguments that are no arrays,
+    such as strings: bind them beforehand with `functools.partial`.
 
     >>> count = 0
     >>> @fxad.outline
@@ -61,29 +98,49 @@ def outline(fun: Callable[..., Any]) -> Callable[..., Any]:
     >>> model([jnp.eye(2)] * 8, jnp.ones(2)), count
     (Array(0.78284144, dtype=float32), 1)
     """
-    name = name_of(fun)
+    what = f"outline({name_of(fun)})"
 
     @functools.wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         level = innermost_recorder()
         if level is None:
             return fun(*args, **kwargs)
-        given = with_number_nodes((args, kwargs))
-        leaves, tree = flatten_args(given, name, call_place)
-        key = (wrapped, *signature(leaves, tree, ()), in_force(), location.surroundings())
+        arrays, form = _taken_apart((args, kwargs), what, call_place)
+        if type(level) is Lane and any(isinstance(v, Concrete) for v in arrays):
+            return fun(*args, **kwargs)  # which may look at what no lane changes
+        key = name, *form.key(arrays), in_force(), location.surroundings()
         found = level.outlined.get(key)
         if found is None:
-            found = level.outlined[key] = _outlined(FlatFunction(fun, tree), leaves, name)
-            label_arguments(found.program.inputs[len(found.captured) :], fun, *given)
-        outs = bind(OPS["call"], *found.captured, *leaves, program=found.program)
+            found = level.outlined[key] = _recorded(fun, arrays, form, what)
+        outs = bind(OPS["call"], *found.captured, *arrays, program=found.program)
         for out, weak in zip(outs, found.weak, strict=True):
             out.weak = weak
-        return found.tree.unflatten(outs)
+        return found.form.filled(outs)
 
+    name = fun if isinstance(fun, Hashable) else wrapped
     return wrapped
 
 
-def _outlined(flat: FlatFunction, leaves: Sequence[Any], name: str) -> _Outlined:
-    weak = [v.weak for v in leaves]
-    program, captured = recognise(*stage(flat, [v.type for v in leaves], name, weak))
-    return _Outlined(program.closed(), captured, flat.tree, flat.weak)
+def _recorded(
+    fun: Callable[..., Any], arrays: Sequence[Array], form: _Form, what: str
+) -> _Outlined:
+    made: list[Any] = []
+
+    def flat(*values: Any) -> list[Array]:
+        args, kwargs = form.filled(values)
+        outs, result = _taken_apart(fun(*args, **kwargs), f"result of {what}", describe_path)
+        made[:] = result, [out.weak for out in outs]
+        return outs
+
+    name, places = name_of(fun), form.places
+    try:
+        types, weak = [v.type for v in arrays], [v.weak for v in arrays]
+        program, captured = stage(flat, types, name, weak)
+    except ConcretizationError as error:
+        chosen = [places[i] for i in error.inputs]
+        error.of_arguments(naming.arguments_of(fun, (), form.tree, chosen), name)
+        raise
+    closed = program.closed()
+    names = naming.arguments_of(fun, (), form.tree, places)
+    labels.labelled(closed.inputs[len(captured) :], names)
+    return _Outlined(closed, captured, *made)

@@ -427,14 +427,20 @@ def subprograms(eqn: Eqn) -> Iterator[tuple[str, Program]]:
                     yield name, item
 
 
-def equations_within(eqn: Eqn) -> int:
-    """An equation and those of the programs that it holds."""
-    return 1 + sum(sum(map(equations_within, inner.eqns)) for _, inner in subprograms(eqn))
+def equations_within(eqn: Eqn, known: dict[Program, int] | None = None) -> int:
+    """An equation and those of the programs that it holds. known: of programs gone through."""
+    known, count = {} if known is None else known, 1
+    for _, inner in subprograms(eqn):
+        if inner not in known:
+            known[inner] = sum([equations_within(each, known) for each in inner.eqns])
+        count += known[inner]
+    return count
 
 
 def is_long(program: Program) -> bool:
     """Whether its terse text is the one to print."""
-    return sum(map(equations_within, program.eqns)) > SHORT
+    known: dict[Program, int] = {}
+    return sum([equations_within(eqn, known) for eqn in program.eqns]) > SHORT
 
 
 # ---------------------------------------------------------------- text

@@ -102,7 +102,8 @@ def repeats(program: Program) -> list[Repeat]:
     defined: dict[Atom, tuple[int, int]] = {
         v: (at, result) for at, eqn in enumerate(eqns) for result, v in enumerate(eqn.outputs)
     }
-    sizes = np.cumsum([0, *map(equations_within, eqns)])
+    known: dict[Program, int] = {}
+    sizes = np.cumsum([0, *[equations_within(eqn, known) for eqn in eqns]])
     return list(_search(eqns, kinds, sizes, defined, 0, len(eqns)))
 
 

@@ -130,12 +130,13 @@ class Graph:
         return answer
 
     def closed(self, last: Eqn, start: Atom, stops: Sequence[Atom]) -> bool:
-        """Whether what `start` is made of, down to `stops`, is read there and by `last` alone."""
+        """Whether what `start` is made of, down to `stops`, is read there and by `last` alone.
+        Others may read a stop as it was moved and stretched: a mask that all layers share."""
         pending, inside = [start], {last}
         seen = set(stops)
         while pending:
             eqn = self.defined.get(atom := pending.pop())
-            if atom in seen or eqn is None or self.fixed(atom):
+            if atom in seen or eqn is None or self.view(atom).source in stops or self.fixed(atom):
                 continue
             seen.update(eqn.outputs)
             inside.add(eqn)

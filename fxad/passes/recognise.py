@@ -12,7 +12,6 @@ Results differ from the plain ops' by rounding. FXAD_RECOGNISE=0 turns it off.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from fxad.ir.rules import Value
 
 Known = Mapping[Var, np.ndarray]
+_Given = Sequence[tuple[Atom, np.ndarray | None]]
 
 
 def recognise(program: Program, captured: Sequence[Value]) -> Program:
@@ -54,13 +54,16 @@ def recognise(program: Program, captured: Sequence[Value]) -> Program:
 
 def _promising(program: Program) -> bool:
     """Whether there is an exponential and a product at all: most programs have not both."""
-    return {"exp", "dot"} <= _names(program)
+    return {"exp", "dot"} <= _names(program, {})
 
 
-def _names(program: Program) -> set[str]:
-    """Of all ops in a program and the programs inside it."""
-    found = {e.op.name for e in program.eqns}
-    return found.union(*[_names(inner) for e in _holders(program) for _, inner in subprograms(e)])
+def _names(program: Program, known: dict[Program, set[str]]) -> set[str]:
+    """Of all ops in a program and the programs inside it; `known`: of programs gone through."""
+    if program not in known:
+        inner = {one for e in _holders(program) for _, one in subprograms(e)}
+        found = {e.op.name for e in program.eqns}
+        known[program] = found.union(*[_names(one, known) for one in inner])
+    return known[program]
 
 
 def _holders(program: Program) -> list[Eqn]:
@@ -69,14 +72,13 @@ def _holders(program: Program) -> list[Eqn]:
 
 
 def _recognised(program: Program, known: Known) -> Program:
-    flat = flattened(program)  # a pattern may cross calls
-    inner = _inside(flat, known)
-    unchanged = program if inner is flat else inner
-    part = around_softmax(inner)
-    few = 2 * len(part.eqns) < len(inner.eqns)
+    inner = _inside(program, known)
+    flat = flattened(inner)  # a pattern may cross calls
+    part = around_softmax(flat)
+    few = 2 * len(part.eqns) < len(flat.eqns)
     if not part.eqns or (few and not _holds_any(_normal(part), known)):
-        return unchanged
-    plain = _normal(inner)
+        return inner
+    plain = _normal(flat)
     graph = Graph(plain, known)
     env: dict[Atom, Atom] = {}
     eqns: list[Eqn] = []
@@ -90,7 +92,7 @@ def _recognised(program: Program, known: Known) -> Program:
         eqns += [e.with_inputs(replaced(e.inputs, env)) for e in made]
         env[eqn.outputs[0]] = result
     if not env:
-        return unchanged
+        return inner
     outputs = replaced(plain.outputs, env)
     return dce(Program(plain.inputs, eqns, outputs, plain.name, plain.consts))
 
@@ -123,34 +125,42 @@ def _answer(graph: Graph, eqn: Eqn) -> tuple[list[Eqn], Atom] | None:
 
 
 def _inside(program: Program, known: Known) -> Program:
-    """The program with the programs in its equations rewritten, constants handed down to them."""
+    """The program with the programs in its equations rewritten, constants handed down to them. One
+    that is called many times stays one, where the constants are the same."""
     holders = _holders(program)
     worth = {e for e in holders if any(_promising(inner) for _, inner in subprograms(e))}
     if not worth:
         return program
     graph = Graph(program, known)
+    done: dict[tuple[Program, tuple[Atom | None, ...]], Program] = {}
     eqns = []
     for eqn in program.eqns:
         if eqn not in worth:
             eqns.append(eqn)
             continue
-        rewrite = partial(_with_operands, given=_given(graph, eqn))
+        given = [(atom, graph.constant(atom)) for atom in _handed_down(eqn)]
+
+        def rewrite(inner: Program, given: _Given = given) -> Program:
+            key = inner, tuple([None if x is None else atom for atom, x in given])
+            if key not in done:
+                done[key] = _with_operands(inner, [x for _, x in given])
+            return done[key]
+
         eqns += map_subprograms(Program((), [eqn], ()), rewrite).eqns
     if all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
         return program
     return Program(program.inputs, eqns, program.outputs, program.name, program.consts)
 
 
-def _given(graph: Graph, eqn: Eqn) -> list[np.ndarray | None]:
-    """Constants among the operands that are the leading inputs of an equation's program."""
+def _handed_down(eqn: Eqn) -> Sequence[Atom]:
+    """The operands that are the leading inputs of an equation's program."""
     match eqn.op.name:
         case "scan":
-            count = eqn.params["consts"]
-        case "checkpoint":
-            count = len(eqn.inputs)
+            return eqn.inputs[: eqn.params["consts"]]
+        case "call" | "checkpoint":
+            return eqn.inputs
         case _:
-            count = 0
-    return [graph.constant(a) for a in eqn.inputs[:count]]
+            return ()
 
 
 def _with_operands(program: Program, given: Sequence[np.ndarray | None]) -> Program:

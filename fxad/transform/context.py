@@ -46,9 +46,9 @@ class Split:
     """known(known inputs) -> known outputs + residuals; rest(residuals + unknown inputs) ->
     unknown outputs. `unknown` says which of the original outputs `rest` computes.
 
-    Some residuals are inputs of `known` (the weights of a product). Who has the inputs need not
-    have `known` return them: `lean` is `known` without those, and `inputs` says for each residual
-    which input it is, or None."""
+    Some residuals are inputs of `known` (the weights of a product). A caller that holds the inputs
+    can run `lean`, which leaves them out; `inputs` says for each residual which input it is, or
+    None."""
 
     known: Program
     rest: Program
@@ -75,9 +75,10 @@ def cached(transform: Callable[..., R]) -> Callable[..., R]:
 
 
 def keep_labels(made: Sequence[Var], given: Sequence[Atom]) -> None:
-    """Have inputs of a derived Program go by the names of those they stand for."""
+    """Have inputs of a derived Program, or the first of them, go by the names of those they stand
+    for."""
     for var, atom in zip(made, given, strict=False):
-        if isinstance(atom, Var):
+        if isinstance(atom, Var) and atom.label:
             var.label = atom.label
 
 

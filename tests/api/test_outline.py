@@ -25,6 +25,10 @@ def layer(p, x):
     return jnp.tanh(x @ p["w"] + p["b"])
 
 
+def square_or_negative(x):
+    return x * x if x > 0 else -x
+
+
 def stack(layer, layers, x):
     for p in layers:
         x = layer(p, x)
@@ -160,12 +164,12 @@ def test_levels_have_programs_of_their_own():
 
 
 def test_where_nothing_is_recorded_it_is_the_plain_function():
-    outlined, runs = counted(lambda x: x * x if x > 0 else -x)
+    outlined, runs = counted(square_or_negative)
     assert outlined(3.0) == 9 and outlined(-3.0) == 3
     assert fxad.grad(outlined)(3.0) == 6 and fxad.grad(outlined)(-3.0) == -1
     assert len(runs) == 4
-    with pytest.raises(ConcretizationError, match=r"test_outline.py:\d+"):
-        fxad.jit(outlined)(3.0)
+    with pytest.raises(ConcretizationError, match=r"test_outline.py:\d+.* argument x of"):
+        fxad.jit(fxad.outline(square_or_negative))(3.0)
 
 
 def test_scopes_are_those_of_each_call():
@@ -190,10 +194,74 @@ def test_nothing_leaks():
 
 def test_what_is_no_array_is_refused():
     outlined = fxad.outline(lambda x, how: x if how == "plain" else -x)
-    with pytest.raises(TypeMismatch, match=r"args\[1\] is a str"):
+    with pytest.raises(TypeMismatch, match=r"outline\(f\): args\[1\] is a str"):
         fxad.jit(lambda x: outlined(x, "plain"))(X)
     with pytest.raises(TypeMismatch, match="expected a function"):
         fxad.outline(3)
+
+
+def test_numbers_stay_numbers_in_results_too():
+    outlined = fxad.outline(lambda n, x: (n, x.shape[0], -x))
+    made = fxad.jit(lambda x: jnp.ones(outlined(2, x)[:2]) * outlined(2, x)[2][0])
+    assert made(X[0]).shape == (2, 5)
+
+
+def test_what_is_known_stays_known():
+    """Where Python may look at values around it: in no lane, and in `ensure_compile_time_eval`."""
+    outlined = fxad.outline(square_or_negative)
+    equal(fxad.vmap(lambda x: x * outlined(jnp.asarray(3.0)))(X[0]), X[0] * 9)
+
+    def first(x):
+        with fxad.ensure_compile_time_eval():
+            n = int(outlined(jnp.asarray(2)))
+        return x[:n]
+
+    assert fxad.jit(first)(X[0]).shape == (4,)
+
+
+def test_wrapped_again_it_is_the_same():
+    outlined, runs = counted(layer)
+    again = fxad.outline(outlined.__wrapped__), fxad.outline(outlined.__wrapped__)
+    fxad.jit(lambda x: again[1](LAYERS[1], again[0](LAYERS[0], x)))(X)
+    assert len(runs) == 1
+
+
+def test_nodes_of_any_kind():
+    class Scale:
+        def __init__(self, by):
+            self.by = float(by) if not isinstance(by, fxad.Array) else by
+
+    fxad.tree_util.register_pytree_node(Scale, lambda s: ((s.by,), None), lambda _, c: Scale(*c))
+    outlined = fxad.outline(lambda s, x: x * s.by)
+    equal(
+        fxad.jit(lambda x: outlined(Scale(3), x) + outlined(Scale(x[0]), x))(X[0]),
+        X[0] * 3 + X[0] * X[0][0],
+    )
+
+
+def masked(q, k, v, mask):
+    return fxad.nn.softmax(jnp.where(mask, q @ k.T * 0.3, -jnp.inf)) @ v
+
+
+@pytest.mark.parametrize("mask", ["triangle", "argument"])
+@pytest.mark.parametrize("derive", [False, True])
+def test_masks_from_around_the_layers(mask, derive):
+    """A constant one is seen to be causal, and one that all layers read is no obstacle."""
+    xs = [R.standard_normal((64, 8)).astype("f4") for _ in range(5)]
+    triangle = np.tril(np.ones((64, 64), bool))
+
+    def run(layer, xs, given):
+        seen = jnp.tril(jnp.ones((64, 64), bool)) if mask == "triangle" else given
+        return jnp.sum(layer(layer(*xs[:3], seen), *xs[3:], seen) ** 2)
+
+    how = fxad.grad if derive else lambda f: f
+    plain, made = (
+        fxad.jit(how(partial(run, layer))).lower(xs, triangle)
+        for layer in (masked, fxad.outline(masked))
+    )
+    assert str(made.plan) == str(plain.plan)
+    assert str(made.program).count("flash_attention(") == 2
+    assert ("right=0" in str(made.program)) == (mask == "triangle")
 
 
 def test_attention_inside_is_recognised_once():
