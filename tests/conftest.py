@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
 
 os.environ["FXAD_CACHE"] = os.environ["FXAD_CALIBRATE"] = "0"
 
@@ -24,9 +25,18 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """With `-n`, one process does all tests of a file, which share what they compile."""
+    """With `-n`, one process does all tests of a file, which share what they compile; files in the
+    order of `pytest_collection_modifyitems`."""
     if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
         config.option.dist = "loadfile"
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with few tests first: theirs are the long ones, and no process should begin one when
+    the others have nothing left to do."""
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (sizes[item.path], item.path))
 
 
 @pytest.fixture(autouse=True, scope="module")

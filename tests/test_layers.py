@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import importlib
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 LEVELS = {
@@ -100,35 +102,64 @@ def _package(module: str) -> str:
     raise AssertionError(f"{module} belongs to no known package")
 
 
-def _imports(path: Path) -> Iterator[tuple[str, bool]]:
+class Told(NamedTuple):
+    """What the tests ask of a file: so little that it is kept, and each file is parsed once."""
+
+    names: tuple[tuple[ast.AST, bool], ...]  # (node that names a module, whether in a function)
+    conditions: tuple[ast.If, ...]  # at the top
+    later: int  # calls of that name
+
+
+def _told(source: str) -> Told:
+    tree = ast.parse(source)
+    names, later = [], 0
+    nodes: list[tuple[ast.AST, bool]] = [(tree, False)]
+    for node, inside in nodes:  # it grows
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                names.append((node, inside))
+            case ast.Constant(str(text)) if NAMED.fullmatch(text):
+                names.append((node, inside))
+            case ast.Call(ast.Name("later")):
+                later += 1
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                nodes.append((value, inside))
+            elif isinstance(value, list):
+                nodes += [(each, inside) for each in value if isinstance(each, ast.AST)]
+    return Told(tuple(names), tuple(n for n in tree.body if isinstance(n, ast.If)), later)
+
+
+@functools.cache
+def _file(path: Path) -> Told:
+    return _told(path.read_text())
+
+
+@functools.cache
+def _imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """(module, whether inside a function) for every import of a file, lazy ones included: those
     name their module in a string."""
-    return _named(path.read_text())
+    return tuple(_named(_file(path)))
 
 
-def _named(source: str) -> Iterator[tuple[str, bool]]:
-    tree = ast.parse(source)
-    inside = {
-        id(node)
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for node in ast.walk(outer)
-    }
-    for node in ast.walk(tree):
+def _named(told: Told) -> Iterator[tuple[str, bool]]:
+    for node, inside in told.names:
         match node:
             case ast.Import():
                 for alias in node.names:
-                    yield alias.name, id(node) in inside
+                    yield alias.name, inside
             case ast.ImportFrom(str(module)):
                 for alias in node.names:
                     whole = f"{module}.{alias.name}"
-                    yield whole if whole in LEVELS else module, id(node) in inside
+                    yield whole if whole in LEVELS else module, inside
             case ast.Constant(str(text)) if found := NAMED.fullmatch(text):
-                yield found[1], id(node) in inside
+                yield found[1], inside
 
 
-def _files() -> list[Path]:
-    return sorted([*ROOT.glob("fxad/**/*.py"), *ROOT.glob("fxad_nn/**/*.py")])
+@functools.cache
+def _files() -> tuple[Path, ...]:
+    return tuple(sorted([*ROOT.glob("fxad/**/*.py"), *ROOT.glob("fxad_nn/**/*.py")]))
 
 
 def test_imports_point_downwards() -> None:
@@ -158,7 +189,7 @@ def f():
     from fxad.c import y
     g(lambda: import_module("fxad.d"), {"z": "fxad.e:other"}, "see fxad.f")
 """
-    assert sorted(_named(source)) == [
+    assert sorted(_named(_told(source))) == [
         ("fxad.a", False),
         ("fxad.b", False),
         ("fxad.backend.llvm", False),
@@ -200,7 +231,7 @@ def test_no_circles() -> None:
     for type checkers alone (but for TYPED_CIRCLES)."""
     modules = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in _files()}
     modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
-    imports = {n: _own(path.read_text(), modules) - {n} for n, path in modules.items()}
+    imports = {n: _own(_file(path), modules) - {n} for n, path in modules.items()}
     for module, typed in TYPED_CIRCLES:
         imports[module].remove(typed)
     assert _circle(imports) == []
@@ -217,10 +248,10 @@ def _circle(imports: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-def _own(source: str, modules: Container[str]) -> set[str]:
+def _own(told: Told, modules: Container[str]) -> set[str]:
     """Our own modules that a source imports, whenever that is."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node, _ in told.names:
         match node:
             case ast.Import():
                 found |= {alias.name for alias in node.names}
@@ -239,7 +270,7 @@ def test_circles_of_every_kind_are_seen() -> None:
         "fxad.c": "d = later('fxad.d')",
         "fxad.d": "if TYPE_CHECKING:\n    import fxad.a",
     }
-    imports = {name: _own(source, sources) for name, source in sources.items()}
+    imports = {name: _own(_told(source), sources) for name, source in sources.items()}
     assert {*_circle(imports)} == sources.keys()
     for name in sources:
         assert _circle({**imports, name: set()}) == []
@@ -282,10 +313,10 @@ def test_lazy_modules_are_those_of_the_type_checker() -> None:
     module under that name."""
     seen = 0
     for path in _files():
-        tree = ast.parse(path.read_text())
+        told = _file(path)
         checked, loaded = {}, {}
-        for node in tree.body:
-            if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
+        for node in told.conditions:
+            if ast.unparse(node.test) != "TYPE_CHECKING":
                 continue
             for each in node.body:
                 assert isinstance(each, ast.ImportFrom), path
@@ -296,8 +327,7 @@ def test_lazy_modules_are_those_of_the_type_checker() -> None:
                     case ast.Assign([ast.Name(name)], ast.Call(ast.Name("later"), [where])):
                         loaded[name] = ast.literal_eval(where)
         assert loaded.items() <= checked.items(), path
-        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-        assert sum(ast.unparse(n.func) == "later" for n in calls) == len(loaded), path
+        assert told.later == len(loaded), path
         seen += len(loaded)
     assert seen == 24
 

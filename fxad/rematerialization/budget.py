@@ -57,12 +57,14 @@ def fit(
     budget; the least that it names is the same for every budget.
     """
     start, costs = _Tried.of(attempts.whole(program)), Costs(attempts.alone)
+    peaks: dict[int, int] = {}
 
     def closest(target: int, enough: int) -> _Tried:
         """On the way to `target` bytes the first program of `enough`, else the smallest."""
         best = start
         for allowed in _orders(ways):
-            for tried in _rounds(start, _Search(target, attempts, offload, allowed, costs)):
+            search = _Search(target, attempts, offload, allowed, costs, peaks)
+            for tried in _rounds(start, search):
                 best = min(best, tried, key=lambda t: t.peak)
                 if best.peak <= enough:
                     return best
@@ -154,13 +156,15 @@ def _fullest(program: Program, alone: Try) -> Boundary:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What all attempts to bring a program within a budget have in common."""
+    """What all attempts to bring a program within a budget have in common. peaks: of programs that
+    were planned for this budget or another, by their hashes; more than half come up again."""
 
     budget: int
     attempts: Attempts
     offload: Offload
     ways: tuple[str, ...]
     costs: Costs
+    peaks: dict[int, int]
 
     def relieved(self, region: Region, boundary: Boundary, best: _Tried) -> _Tried:
         """The first that fits, smaller and smaller pieces recomputed at a time; else the
@@ -181,12 +185,15 @@ class _Search:
                 rewriter = Rewriter(program, boundary, anchors, choice)
                 changed = Changed(rewriter.rewritten(), frozenset(rewriter.small.values()))
                 smaller = self.offload(dce(region.around(changed).program), budget // STAGING_SHARE)
-                tried = _Tried.of(self.attempts.whole(smaller))
-                if tried.peak < best.peak:
-                    best = tried
+                name = hash(smaller.key())
+                peak = self.peaks.get(name)
+                if peak is None or peak < best.peak:
+                    tried = _Tried.of(self.attempts.whole(smaller))
+                    peak = self.peaks[name] = tried.peak
+                    best = min(best, tried, key=lambda t: t.peak)
                 if best.peak <= budget:
                     return best
-                over = (tried.peak - budget) // region.copies
+                over = (peak - budget) // region.copies
                 wanted = max(chooser.freed + over, wanted * 3 // 2)
                 before = choice
         return best

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,34 +33,50 @@ def steps(x, w, n, checkpoints=None):
     return y.sum() + jnp.where(flips, y[0], 0.0) + i
 
 
+PLAIN = fxad.jit(fxad.value_and_grad(steps, (0, 1)))
+
+
 @pytest.mark.parametrize("ways", WAYS, ids=str)
 def test_gradients_are_those_of_the_plain_loop(ways) -> None:
-    plain = fxad.jit(fxad.value_and_grad(steps, (0, 1)))
     kept = fxad.value_and_grad(lambda x, w, n: steps(x, w, n, ways), (0, 1))
     compiled = fxad.jit(kept)
     for n in (0, 1, 2, 7, 20, 101):
-        wanted = fxad.tree.leaves(plain(X, W, n))
+        wanted = fxad.tree.leaves(PLAIN(X, W, n))
         for run in (kept, compiled) if n < 8 else (compiled,):
             for seen, want in zip(fxad.tree.leaves(run(X, W, n)), wanted, strict=True):
                 np.testing.assert_allclose(seen, want, rtol=1e-4, atol=1e-5)
 
 
+X64, W64 = X.astype("f8"), W.astype("f8")
+XS, NS = np.stack([X64, -X64, 2 * X64]), np.array([0, 5, 11])
+
+
+def second(ways):
+    """A gradient of a function of a gradient."""
+
+    def slope(x, n):
+        return (fxad.grad(lambda x: steps(x, W64, n, ways))(x) ** 2).sum()
+
+    return fxad.jit(fxad.grad(slope))(X64, 7)
+
+
+@functools.cache
+def plain_loops():
+    """The second gradient, the gradients of three starts and the gradient of seven trips."""
+    first = fxad.jit(fxad.grad(lambda x, n: steps(x, W64, n)))
+    each = [np.asarray(first(x, n)) for x, n in zip(XS, NS, strict=True)]
+    return second(None), np.stack(each), first(X64, 7)
+
+
 @pytest.mark.parametrize("ways", [3, lax.binomial(3)], ids=str)
 def test_they_differentiate_again_and_map(ways) -> None:
     with fxad.enable_x64():
-        x, w = X.astype("f8"), W.astype("f8")
-
-        def slope(ways):
-            return lambda x, n: (fxad.grad(lambda x: steps(x, w, n, ways))(x) ** 2).sum()
-
-        g, wanted = fxad.grad(slope(ways)), fxad.grad(slope(None))
-        np.testing.assert_allclose(fxad.jit(g)(x, 7), fxad.jit(wanted)(x, 7), rtol=1e-9)
-        xs, ns = np.stack([x, -x, 2 * x]), np.array([0, 5, 11])
-        first = fxad.grad(lambda x, n: steps(x, w, n, ways))
-        each = [fxad.grad(lambda x, n: steps(x, w, n))(x, n) for x, n in zip(xs, ns, strict=True)]
-        np.testing.assert_allclose(fxad.jit(fxad.vmap(first))(xs, ns), np.stack(each), rtol=1e-9)
-        forward = fxad.jvp(lambda x: steps(x, w, 7, ways), (x,), (np.ones(3),))[1]
-        np.testing.assert_allclose(forward, fxad.grad(steps)(x, w, 7).sum(), rtol=1e-9)
+        twice, each, once = plain_loops()
+        np.testing.assert_allclose(second(ways), twice, rtol=1e-9)
+        first = fxad.grad(lambda x, n: steps(x, W64, n, ways))
+        np.testing.assert_allclose(fxad.jit(fxad.vmap(first))(XS, NS), each, rtol=1e-9)
+        forward = fxad.jvp(lambda x: steps(x, W64, 7, ways), (X64,), (np.ones(3),))[1]
+        np.testing.assert_allclose(forward, once.sum(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("ways", [2, lax.binomial(3)], ids=str)
@@ -75,8 +93,8 @@ def test_fori_loops_and_loops_in_loops(ways) -> None:
     np.testing.assert_allclose(known(0.7), g(0.7, 5, None), rtol=1e-5)
 
 
-def runs_of_the_body(ways, n: int) -> int:
-    """How often a gradient runs the body, reversing included."""
+def runs_of_the_body(ways) -> Callable[[int], int]:
+    """How often a gradient of so many trips runs the body, reversing included."""
     runs = []
 
     def body(s):
@@ -86,24 +104,31 @@ def runs_of_the_body(ways, n: int) -> int:
     def f(x, n):
         return lax.while_loop(lambda s: s[0] < n, body, (0, x), checkpoints=ways)[1]
 
-    fxad.jit(fxad.grad(f))(0.3, n)
-    return len(runs)
+    gradient = fxad.jit(fxad.grad(f))
+
+    def count(n: int) -> int:
+        runs.clear()
+        gradient(0.3, n)
+        return len(runs)
+
+    return count
 
 
 @pytest.mark.parametrize("states", [2, 3, 4, 8, 16])
 def test_recomputation_stays_within_the_schedules_bound(states: int) -> None:
+    count = runs_of_the_body(lax.binomial(states))
     for n in (1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 33, 64, 150, 300):
         sweeps = 0
         while math.comb(states + sweeps, sweeps) < n:
             sweeps += 1
-        runs = runs_of_the_body(lax.binomial(states), n)
+        runs = count(n)
         if n <= states:
             assert runs == 2 * n  # forward once, and once where each trip is reversed
         assert runs - n <= (sweeps + 1) * n
 
 
 def test_the_plain_loop_computes_nothing_again() -> None:
-    assert runs_of_the_body(None, 60) == 60
+    assert runs_of_the_body(None)(60) == 60
 
 
 def test_bytes_kept(monkeypatch) -> None:

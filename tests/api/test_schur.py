@@ -22,8 +22,8 @@ HARD = {
     "permutation": np.roll(np.eye(6), 1, 0),
     "jordan": JORDAN,
     "jordan below": JORDAN.T,
-    "zero": np.zeros((4, 4)),
-    "identity": np.eye(3),
+    "zero": np.zeros((5, 5)),  # one size compiles once
+    "identity": np.eye(5),
     "equal entries": np.ones((5, 5)),
     "symmetric": REAL + REAL.T,
     "skew": REAL - REAL.T,
@@ -66,7 +66,7 @@ def check(a, t, q):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
-@pytest.mark.parametrize("size", [2, 3, 4, 7])
+@pytest.mark.parametrize("size", [2, 3, 7])
 def test_schur_forms(dtype, size):
     a = (COMPLEX if dtype[0] == "c" else REAL)[:size, :size].astype(dtype)
     a = R.permutation(np.tile(a, (2, 2)))[:size, :size]

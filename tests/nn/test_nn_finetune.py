@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +43,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("base") / "model")
+    return write_model(tmp_path_factory.mktemp("base") / "model", layers=1)
 
 
 @pytest.fixture
@@ -55,6 +56,26 @@ def options(tmp_path, base, data, **more):
     given |= {"eval_every": 4, "log_every": 2, "peak": 100.0}
     given |= {} if "eval_data" in more else {"eval_share": 0.1}
     return finetune_recipe(model=base, data=data, **{**given, **more})
+
+
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory):
+    """The directory of a model, conversations and a run of two steps in `run`."""
+    path = tmp_path_factory.mktemp("brief")
+    model, data = write_model(path / "model", layers=1), write_chats(path / "chat.jsonl", 40)
+    finetune(options(path, model, data, steps=2, eval_every=0))
+    return path
+
+
+@contextmanager
+def changed(path, content):
+    """With other bytes in a file that tests share."""
+    before = path.read_bytes()
+    path.write_bytes(content)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
 
 
 def leaves(tree):
@@ -106,7 +127,7 @@ def test_a_preference_is_learned(tmp_path, base):
     path, records = tmp_path / "pairs.jsonl", []
     for i in range(20):
         question, answer = chat(i)
-        worse = {"role": "assistant", "content": "I do not know."}
+        worse = {"role": "assistant", "content": "I do not know what comes after that."}
         records.append({"prompt": [question], "chosen": [answer], "rejected": [worse]})
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     more = {"dpo": True, "steps": 30, "beta": 0.5, "accumulate": 2, "batch": 2}
@@ -117,8 +138,9 @@ def test_a_preference_is_learned(tmp_path, base):
         finetune(options(tmp_path, base, path, out=tmp_path / "other"))
 
 
-def test_the_best_checkpoint_is_kept_and_saved(tmp_path, base, chats):
+def test_the_best_checkpoint_is_kept_and_saved(tmp_path, chats):
     """Of a run whose rate soon spoils what it learned."""
+    base = write_model(tmp_path / "deeper")
     more = {"steps": 24, "learning_rate": 0.3, "schedule": "constant", "eval_every": 2}
     tuned = finetune(options(tmp_path, base, chats, save="adapter", **more))
     history = tuned.result.run.history["val"]
@@ -141,6 +163,11 @@ def test_validation_has_a_file_of_its_own_or_a_share(tmp_path, base, chats):
     assert "other.jsonl" in task.source
 
 
+def asked_alike(path):
+    """Conversations for validation whose questions have one length, and so take one program."""
+    return write_chats(path, 0, *({"messages": chat(i)} for i in (12, 20, 31, 35)))
+
+
 class Heard(fxad_nn.train.Listener):
     """Remembers what was sampled."""
 
@@ -153,7 +180,8 @@ class Heard(fxad_nn.train.Listener):
 
 def test_samples_show_what_is_learned(tmp_path, base, chats):
     heard = Heard()
-    more = {"steps": 81, "sample_every": 40, "sample_tokens": 12, "eval_every": 0, "clip": 10.0}
+    more = {"steps": 81, "sample_every": 40, "sample_tokens": 12, "eval_every": 0}
+    more["eval_data"] = asked_alike(tmp_path / "asked.jsonl")
     finetune(options(tmp_path, base, chats, **more), heard)
     assert [step for step, _ in heard.samples] == [40] * 3 + [80] * 3
     first, last = heard.samples[0][1], heard.samples[-3][1]
@@ -170,7 +198,8 @@ def test_samples_show_what_is_learned(tmp_path, base, chats):
 
 
 def test_a_step_is_sampled_once_whether_or_not_the_run_was_resumed(tmp_path, base, chats):
-    more = {"steps": 6, "sample_every": 2, "sample_tokens": 2, "eval_every": 0, "save_every": 2}
+    more = {"steps": 6, "sample_every": 2, "sample_tokens": 12, "eval_every": 0, "save_every": 2}
+    more["eval_data"] = asked_alike(tmp_path / "asked.jsonl")
 
     class Stopping(Heard):
         """Asks to stop before the samples of step 2, or after those of step 4."""
@@ -201,10 +230,10 @@ def test_a_step_is_sampled_once_whether_or_not_the_run_was_resumed(tmp_path, bas
 
 def test_prompts_may_be_given(tmp_path, base, chats, capsys):
     path = tmp_path / "prompts.txt"
-    path.write_text("What comes after 3?\n\nHello\n")
+    path.write_text("What comes after 30?\n\nSay of course, Hello\n")
     flags = ["--model", str(base), "--data", str(chats), "--out", str(tmp_path / "run")]
-    flags += ["--lora", "4", "--steps", "3", "--batch", "2", "--peak", "100"]
-    flags += ["--sample-every", "2", "--sample-prompts", str(path), "--sample-tokens", "4"]
+    flags += ["--lora", "4", "--steps", "3", "--batch", "4", "--peak", "100", "--eval-share", "0.1"]
+    flags += ["--sample-every", "2", "--sample-prompts", str(path), "--sample-tokens", "12"]
     assert main(["finetune", *flags]) == 0
     out = capsys.readouterr().out
     assert out.count("step 2: ") == 2
@@ -231,7 +260,7 @@ def test_penalties_change_what_is_trained_and_not_how_it_is_judged(tmp_path, bas
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, base, chats):
-    more = {"dropout": 0.1, "residual_dropout": 0.2, "accumulate": 2, "batch": 2}
+    more = {"dropout": 0.05, "residual_dropout": 0.2, "accumulate": 2}
     whole = finetune(options(tmp_path, base, chats, out=tmp_path / "whole", **more))
     stop = At(4, lambda: signal.raise_signal(signal.SIGINT))
     halted = finetune(options(tmp_path, base, chats, **more), stop)
@@ -266,35 +295,32 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, base, chats):
     assert ended.result.run.history == whole.result.run.history
 
 
-def test_what_made_the_run_cannot_change_when_it_goes_on(tmp_path, base, chats):
-    finetune(options(tmp_path, base, chats, steps=2))
+def test_what_made_the_run_cannot_change_when_it_goes_on(brief):
+    run, data = brief / "run", brief / "chat.jsonl"
     with pytest.raises(ConfigError, match="--lora cannot change"):
-        resumed_finetune(tmp_path / "run", lora=8)
+        resumed_finetune(run, lora=8)
     with pytest.raises(ConfigError, match="already holds a checkpoint"):
-        finetune(options(tmp_path, base, chats))
-    write_chats(chats, 41)
-    with pytest.raises(DataError, match=r"was trained on .*chat.jsonl \([0-9a-f]{12}\); now"):
-        finetune(resumed_finetune(tmp_path / "run", steps=4))
+        finetune(options(brief, brief / "model", data))
+    more = data.read_bytes() + data.read_bytes().splitlines(keepends=True)[0]
+    said = r"was trained on .*chat.jsonl \([0-9a-f]{12}\); now"
+    with changed(data, more), pytest.raises(DataError, match=said):
+        finetune(resumed_finetune(run, steps=4))
 
 
-@pytest.mark.parametrize("what", ["weights", "tokenizer", "chat template"])
-def test_a_base_that_changed_is_refused_when_its_run_goes_on(tmp_path, base, chats, what):
-    model = shutil.copytree(base, tmp_path / "model")
-    finetune(options(tmp_path, model, chats, steps=2, eval_every=0))
-    if what == "weights":
-        path = model / "model.safetensors"
-        content = path.read_bytes()
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    else:
-        name = {"tokenizer": "tokenizer", "chat template": "tokenizer_config"}[what]
-        path = model / f"{name}.json"
-        swap = {"tokenizer": ("im_end", "im_over"), "chat template": ("role", "content")}[what]
-        path.write_text(path.read_text().replace(*swap))
-    with pytest.raises(CheckpointError, match=rf"the .*{what} of .*model changed since"):
-        finetune(resumed_finetune(tmp_path / "run", steps=4))
-    shutil.rmtree(model)
-    shutil.copytree(base, model)
-    assert finetune(resumed_finetune(tmp_path / "run", steps=4)).result.run.step == 4
+def test_a_base_that_changed_is_refused_when_its_run_goes_on(tmp_path, brief):
+    run, model = shutil.copytree(brief / "run", tmp_path / "run"), brief / "model"
+    weights = (model / "model.safetensors").read_bytes()
+    spelled = (model / "tokenizer.json").read_bytes().replace(b"im_end", b"im_over")
+    settings = (model / "tokenizer_config.json").read_bytes().replace(b"role", b"content")
+    for what, name, content in [
+        ("weights", "model.safetensors", weights[:-1] + bytes([weights[-1] ^ 1])),
+        ("tokenizer", "tokenizer.json", spelled),
+        ("chat template", "tokenizer_config.json", settings),
+    ]:
+        said = rf"the .*{what} of .*model changed since"
+        with changed(model / name, content), pytest.raises(CheckpointError, match=said):
+            finetune(resumed_finetune(run, steps=4))
+    assert finetune(resumed_finetune(run, steps=4)).result.run.step == 4
 
 
 def test_each_example_comes_once_an_epoch_with_others_of_its_length():
@@ -327,14 +353,14 @@ def test_a_preview_shows_what_is_trained(tmp_path, base, chats, capsys):
 
 def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
     empty = {"messages": [chat(1)[0]]}
-    path = write_chats(tmp_path / "chat.jsonl", 20, empty)
+    path = write_chats(tmp_path / "chat.jsonl", 40, empty)
     flags = ["--model", str(base), "--data", str(path), "--out", str(tmp_path / "run")]
-    flags += ["--lora", "4", "--steps", "4", "--batch", "2", "--peak", "100"]
+    flags += ["--lora", "4", "--steps", "4", "--batch", "4", "--peak", "100", "--eval-share", "0.1"]
     assert main(["finetune", *flags]) == 0
     out = capsys.readouterr().out
-    assert "21 read, 20 used" in out
+    assert "41 read, 40 used" in out
     assert "0 truncated, 1 empty, 0 dropped" in out
-    assert "trained: 4,096 parameters" in out
+    assert "trained: 2,048 parameters" in out
     assert "the largest rounding is" in out
     assert f"saved: {tmp_path}/run/merged" in out
     assert (tmp_path / "run" / "losses.csv").is_file()
@@ -428,8 +454,8 @@ def test_data_that_cannot_be(tmp_path, base, chats):
     with pytest.raises(DataError, match="1 read, 1 used .* too little to train"):
         finetune(options(tmp_path, base, chats))
     long = {"messages": [chat(1)[0], {"role": "assistant", "content": "very " * 200}]}
-    write_chats(chats, 4, long)
-    with pytest.raises(DataError, match=r"line 5 takes \d+ tokens, the context holds 128"):
+    write_chats(chats, 40, long)
+    with pytest.raises(DataError, match=r"line 41 takes \d+ tokens, the context holds 128"):
         finetune(options(tmp_path, base, chats, too_long="error"))
     tuned = finetune(options(tmp_path, base, chats, too_long="drop", steps=2))
     assert "1 dropped" in tuned.result.run.task.lines()[1]
@@ -452,12 +478,11 @@ def test_a_loss_that_is_no_number_names_step_and_tensor(tmp_path, base, chats):
     assert caught.value.__notes__ == ["no checkpoint was saved"]
 
 
-def test_a_checkpoint_of_another_model_is_refused(tmp_path, base, chats):
-    finetune(options(tmp_path, base, chats, steps=2))
-    write_model(tmp_path / "other", hidden=32)
-    changed = resumed_finetune(tmp_path / "run", steps=4)
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, brief):
+    other = write_model(tmp_path / "other", hidden=32)
+    chosen = resumed_finetune(brief / "run", steps=4)
     with pytest.raises(CheckpointError, match="is of another model than"):
-        finetune(replace(changed, model=tmp_path / "other"))
+        finetune(replace(chosen, model=other))
 
 
 # What was found by reading
@@ -479,13 +504,10 @@ def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, cha
         begin(options(tmp_path, base, chats))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "fp16", "mixed"])
+@pytest.mark.parametrize("dtype", ["float32", "fp16"])
 def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chats, dtype):
-    model = fxad_nn.load(base, dtype="bfloat16")
-    narrow = tmp_path / "narrow"
-    shutil.copytree(base, narrow)
-    fxad_nn.save(model, narrow)
-    tuned = finetune(options(tmp_path, narrow, chats, steps=2, eval_every=0, dtype=dtype))
+    assert fxad_nn.load(base).config.dtype == "bfloat16"
+    tuned = finetune(options(tmp_path, base, chats, steps=2, eval_every=0, dtype=dtype))
     assert np.isfinite(tuned.result.val_loss)
     assert (loss_scale(tuned.result.run.state) is not None) == (dtype == "fp16")
 
@@ -493,14 +515,18 @@ def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chat
 @pytest.mark.parametrize("lora", [4, None])
 def test_mixed_precision_learns_and_goes_on(tmp_path, base, chats, lora):
     """In full and with adapters, about as well as by products in bfloat16, also when resumed."""
-    more = {"lora": lora, "learning_rate": 1e-2 if lora else 1e-3, "steps": 16, "eval_every": 0}
+    more = {"lora": lora, "learning_rate": 1e-2 if lora else 1e-3, "eval_every": 0}
+    more |= {"schedule": "constant", "warmup": 0}  # the same whether or not it is known to go on
     losses = {}
-    for dtype in ("bfloat16", "mixed"):
+    for dtype, steps in (("bfloat16", 16), ("mixed", 8)):
         out = tmp_path / dtype
-        finetune(options(tmp_path, base, chats, out=out, dtype=dtype, **{**more, "steps": 8}))
-        run = finetune(resumed_finetune(out, steps=16)).result.run
+        given = options(tmp_path, base, chats, out=out, dtype=dtype, steps=steps, **more)
+        run = finetune(given).result.run
+        if dtype == "mixed":
+            run = finetune(resumed_finetune(out, steps=16)).result.run
         losses[dtype] = [loss for _, loss in run.history["train"]]
         assert run.options.dtype == dtype
+        assert loss_scale(run.state) is None
         assert run.config.activations is None  # of a training step alone
     assert losses["mixed"][-1] < 0.9 * losses["mixed"][0]
     np.testing.assert_allclose(losses["mixed"], losses["bfloat16"], rtol=0.05)
@@ -534,12 +560,14 @@ def test_options_that_contradict_each_other_are_refused(given, saying):
         finetune_recipe(model="m", data="d", **given)
 
 
-def test_a_resumed_run_has_steps_of_its_own(tmp_path, base, chats):
-    finetune(options(tmp_path, base, chats, steps=1, eval_every=0))
+def test_a_resumed_run_has_steps_of_its_own(brief):
     for name, value in {"steps": 0, "warmup": -1}.items():
         with pytest.raises(ConfigError, match=f"--{name} of a resumed run must be at least"):
-            resumed_finetune(tmp_path / "run", **{name: value})
+            resumed_finetune(brief / "run", **{name: value})
     with pytest.raises(ConfigError, match="--epochs cannot change"):
-        resumed_finetune(tmp_path / "run", epochs=3.0)
+        resumed_finetune(brief / "run", epochs=3.0)
+
+
+def test_fewer_than_no_examples_cannot_be_shown(tmp_path, base, chats):
     with pytest.raises(ConfigError, match="--preview must be 0 or more"):
         list(preview(options(tmp_path, base, chats), -1))

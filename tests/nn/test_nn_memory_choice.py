@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from short_run import options as training
-from tiny_chat_model import write_chats, write_model
+from tiny_chat_model import chat, write_chats, write_model
 
 import fxad
 from fxad.core import system
@@ -24,9 +24,8 @@ from fxad_nn.train import train
 WAYS = (
     {},
     {"micro_batches": 2},
-    {"micro_batches": 4},
     {"recompute": True},
-    {"recompute": True, "micro_batches": 4},
+    {"recompute": True, "micro_batches": 2},
     {"offload": True},
 )
 
@@ -36,6 +35,13 @@ def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"
     path.write_text("to be or not to be, that is the question\n" * 200)
     return path
+
+
+@pytest.fixture
+def chats(tmp_path):
+    """Of one width in tokens, so that a step is compiled once."""
+    longer = [{"messages": chat(3 * i)} for i in range(24)]
+    return write_chats(tmp_path / "chat.jsonl", 0, *longer)
 
 
 @pytest.fixture
@@ -81,9 +87,8 @@ def training_of(tmp_path, text, preset="tiny", **more):
     return made if preset == "tiny" else replace(made, preset=preset)
 
 
-def test_every_way_to_fine_tune_gives_the_same_losses(tmp_path):
+def test_every_way_to_fine_tune_gives_the_same_losses(tmp_path, chats):
     base = write_model(tmp_path / "model")
-    chats = write_chats(tmp_path / "chat.jsonl", 24)
     losses = []
     for i, way in enumerate(WAYS):
         tuned = finetune(tuning_of(base, chats, tmp_path / f"run-{i}", **way))
@@ -140,9 +145,8 @@ def test_a_run_goes_on_as_it_began(tmp_path, text, nothing_held):
         resumed_options(tmp_path / "run", memory="3GiB")
 
 
-def test_a_fine_tuning_run_goes_on_as_it_began(tmp_path):
-    base = write_model(tmp_path / "model")
-    chats = write_chats(tmp_path / "chat.jsonl", 24)
+def test_a_fine_tuning_run_goes_on_as_it_began(tmp_path, chats):
+    base = write_model(tmp_path / "model", layers=1)
     out = tmp_path / "run"
     finetune(tuning_of(base, chats, out, memory="4GiB", recompute=True, pack=True))
     tuned = finetune(resumed_finetune(out, steps=6))
@@ -157,17 +161,18 @@ def test_background_copies_count(tmp_path, text, nothing_held):
     assert found.copies == sum(leaf.nbytes for leaf in leaves)
 
 
-def test_too_little_memory_is_said_before_anything_is_made(tmp_path, text, capsys, nothing_held):
+def test_too_little_memory_is_said_before_anything_is_made(
+    tmp_path, text, chats, capsys, nothing_held
+):
     out = tmp_path / "run"
-    args = ["train", "--preset", "tiny", "--data", str(text), "--out", str(out)]
+    args = ["train", "--preset", "tiny", "--data", str(text), "--out", str(out), "--batch", "2"]
     assert main([*args, "--memory", "100kB"]) == 2
     said = capsys.readouterr().err
     assert re.search(r"--memory 100kB is too little: the least .* is about \d+ [KM]iB", said)
     assert not os.path.exists(out) or not os.listdir(out)
-    base = write_model(tmp_path / "model")
-    chats = write_chats(tmp_path / "chat.jsonl", 24)
+    base = write_model(tmp_path / "model", layers=1)
     with pytest.raises(ConfigError, match="too little: the least that a run takes"):
-        begin_finetune(tuning_of(base, chats, out, memory="1kB"))
+        begin_finetune(tuning_of(base, chats, out, memory="1kB", batch=2))
 
 
 @pytest.mark.parametrize(

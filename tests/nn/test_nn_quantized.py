@@ -167,12 +167,20 @@ def test_a_bias_is_added_before_sums_are_rounded():
 
 
 @pytest.mark.parametrize(
-    "config", [LLAMA, replace(LLAMA, dtype="bfloat16"), GPT2, EXPERTS], ids=str
+    ("config", "kind"),
+    [
+        (LLAMA, "nf4"),
+        (LLAMA, "int8"),
+        (replace(LLAMA, dtype="bfloat16"), "int8"),
+        (GPT2, "nf4"),
+        (EXPERTS, "nf4"),
+        (EXPERTS, "int8"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.family}-{value.dtype}",
 )
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_model_computes_what_its_dequantised_weights_do(config, kind):
     kept, plain = in_bits(made(config), config, kind)
-    forward = fxad.jit(lambda p: models.family(config).forward(p, TOKENS, config))
+    forward = fxad.jit(lambda p: models.family(config).forward(p, TOKENS[:, :-1], config))
     np.testing.assert_array_equal(forward(kept), forward(plain))
 
 
@@ -315,12 +323,19 @@ def lora_steps(params, config, count=4):
     return losses, trained
 
 
-@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("bfloat16", 1e-2)])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("config", [LLAMA, EXPERTS], ids=["llama", "mixtral"])
-def test_adapters_learn_what_they_learn_beside_dequantised_weights(dtype, rtol, kind, config):
+@pytest.mark.parametrize(
+    ("model", "kind", "dtype"),  # every pair of two of them
+    [
+        ("llama", "nf4", "float32"),
+        ("llama", "int8", "bfloat16"),
+        ("mixtral", "nf4", "bfloat16"),
+        ("mixtral", "int8", "float32"),
+    ],
+)
+def test_adapters_learn_what_they_learn_beside_dequantised_weights(model, kind, dtype):
     """Products of both have the same factors; what is fused with them may round apart."""
-    config = replace(config, dtype=dtype)
+    config = replace({"llama": LLAMA, "mixtral": EXPERTS}[model], dtype=dtype)
+    rtol = {"float32": 1e-5, "bfloat16": 1e-2}[dtype]
     kept, plain = in_bits(made(config), config, kind)
     (losses, trained), (expected, wanted) = lora_steps(kept, config), lora_steps(plain, config)
     np.testing.assert_allclose(losses, expected, rtol=rtol)
@@ -340,13 +355,13 @@ def test_prompts_cost_no_product_of_the_head(config, tied):
     kept, _ = in_bits(made(config), config, "nf4")
     params = add_lora(kept, config, 4, 8.0, ALL_LINEAR, fxad.random.key(3))
     trained, frozen = fxad.tree.partition(params, trainable(params), is_leaf=is_quantized)
-    targets = np.where(np.arange(12) < 9, -1, TOKENS)
+    targets = np.where(np.arange(11) < 9, -1, TOKENS[:, 1:])
     found = []
     for skip in (True, False):
 
         def loss(trained, skip=skip):
             whole = fxad.tree.combine(trained, frozen)
-            batch = TOKENS, targets
+            batch = TOKENS[:, :-1], targets
             return models.family(config).loss(whole, batch, config, skip_ignored=skip)
 
         found.append(fxad.jit(fxad.value_and_grad(loss))(trained))
@@ -383,7 +398,7 @@ def test_the_plan_of_a_step_holds_no_dequantised_weight(capsys):
 def test_recomputed_blocks_give_the_same_gradients_in_less_memory(config):
     """What a gradient keeps of more layers are their inputs."""
     arenas = {}
-    for layers in (2, 6):
+    for layers in (1, 2):
         for recompute in (False, True):
             one = replace(config, layers=layers, recompute=recompute)
             kept, _ = in_bits(made(one), one, "nf4")
@@ -396,12 +411,13 @@ def test_recomputed_blocks_give_the_same_gradients_in_less_memory(config):
 
             step = fxad.jit(fxad.grad(loss))
             arenas[layers, recompute] = step.lower(trained, frozen).memory()["arena_bytes"]
-            found = dict(named_leaves(step(trained, frozen)))
+            found = dict(named_leaves(step(trained, frozen))) if layers == 2 else {}
             if not recompute:
                 expected = found
-        for name, leaf in found.items():
-            np.testing.assert_array_equal(leaf, expected[name], err_msg=name)
-    growth = [arenas[6, recompute] - arenas[2, recompute] for recompute in (False, True)]
+    assert found
+    for name, leaf in found.items():
+        np.testing.assert_array_equal(leaf, expected[name], err_msg=name)
+    growth = [arenas[2, recompute] - arenas[1, recompute] for recompute in (False, True)]
     assert growth[1] < growth[0] / 3
 
 
@@ -409,7 +425,7 @@ def test_recomputed_blocks_give_the_same_gradients_in_less_memory(config):
 def base(tmp_path_factory):
     pytest.importorskip("jinja2")
     pytest.importorskip("tokenizers")
-    return write_model(tmp_path_factory.mktemp("base") / "model")
+    return write_model(tmp_path_factory.mktemp("base") / "model", layers=1)
 
 
 def recipe(tmp_path, base, **more):
@@ -419,17 +435,19 @@ def recipe(tmp_path, base, **more):
     return finetune_recipe(**{"model": base, "data": chats, "quantize": "nf4", **given, **more})
 
 
-def test_fine_tuning_saves_adapters_that_merge_into_the_base(tmp_path, base):
-    tuned = finetune(recipe(tmp_path, base, steps=40))
+def test_fine_tuning_saves_adapters_that_merge_into_the_base(tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("tokenizers")
+    base = write_model(tmp_path / "model")
+    tuned = finetune(recipe(tmp_path, base, steps=40, save="both"))
     history = [loss for _, loss in tuned.result.run.history["train"]]
     assert history[-1] < 0.7 * history[0]
-    assert [path.name for path in tuned.saved] == ["adapter"]
+    assert [path.name for path in tuned.saved] == ["adapter", "merged"]
     model = fxad_nn.load(base)
     params, lora = load_adapters(tuned.saved[0], model.params, model.config)
     assert lora.rank == 4
     merged, _ = merge_lora(params, model.config)
-    again = finetune(recipe(tmp_path, base, steps=40, out=tmp_path / "again", save="merged"))
-    found = fxad_nn.load(again.saved[0])
+    found = fxad_nn.load(tuned.saved[1])
     for (name, one), (_, other) in zip(
         named_leaves(found.params), named_leaves(merged), strict=True
     ):
@@ -439,7 +457,7 @@ def test_fine_tuning_saves_adapters_that_merge_into_the_base(tmp_path, base):
 def test_a_mixture_of_experts_is_tuned_beside_its_quantised_experts(tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("tokenizers")
-    small = {"width": 32, "heads": 4, "groups": 2, "hidden": 64, "layers": 2, "experts": 4}
+    small = {"width": 32, "heads": 4, "groups": 2, "hidden": 64, "layers": 1, "experts": 4}
     base = write_model(tmp_path / "model", preset="mixtral-8x7b", **small)
     tuned = finetune(recipe(tmp_path, base, steps=20))
     history = [loss for _, loss in tuned.result.run.history["train"]]
@@ -457,7 +475,9 @@ def test_a_quantised_run_is_resumed_to_the_same_bits(tmp_path, base):
     assert finetune(recipe(tmp_path, base), stop).result.interrupted
     options = resumed_finetune(tmp_path / "run")
     assert options.quantize == "nf4"
-    ended = finetune(options).result.run
+    tuned = finetune(options)
+    assert [path.name for path in tuned.saved] == ["adapter"]  # where nothing is said of it
+    ended = tuned.result.run
     assert ended.history == whole.history
     left, right = dict(named_leaves(ended.params)), dict(named_leaves(whole.params))
     assert left.keys() == right.keys()

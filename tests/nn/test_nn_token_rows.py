@@ -41,7 +41,9 @@ IDS = [62, 5, 61]
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A chat model whose template writes tokens that its tokenizer does not know."""
-    return write_model(tmp_path_factory.mktemp("base") / "model", template=TEMPLATE, tied=False)
+    return write_model(
+        tmp_path_factory.mktemp("base") / "model", template=TEMPLATE, tied=False, layers=1
+    )
 
 
 @pytest.fixture
@@ -246,8 +248,8 @@ def test_tokens_that_are_known_keep_their_ids_and_their_rows(tmp_path, base, cha
 def test_the_command_takes_tokens_or_a_file_of_them(tmp_path, base, chats, capsys):
     path = tmp_path / "tokens.txt"
     path.write_text("\n".join(NEW) + "\n")
-    flags = ["finetune", "--model", str(base), "--data", str(chats), "--lora", "2", "--steps", "1"]
-    flags += ["--peak", "100", "--eval-every", "0"]
+    flags = ["finetune", "--model", str(base), "--data", str(chats), "--lora", "4", "--steps", "1"]
+    flags += ["--peak", "100", "--eval-every", "0", "--batch", "4", "--eval-share", "0.1"]
     for number, given in enumerate((",".join(NEW), f"@{path}")):
         out = tmp_path / str(number)
         assert main([*flags, "--new-tokens", given, "--out", str(out)]) == 0

@@ -26,7 +26,7 @@ def opaque(x, w):
 
 
 def in_line(x, w):
-    for _ in range(8):
+    for _ in range(6):
         x = opaque(x, w)
     return x
 
@@ -35,7 +35,7 @@ def in_scan(x, w):
     return lax.scan(lambda x, _: (opaque(x, w), None), x, None, length=12)[0]
 
 
-FORMS = {"line": (in_line, 0.53), "scan": (in_scan, 0.5)}
+FORMS = {"line": (in_line, 0.6), "scan": (in_scan, 0.5)}
 
 
 def gradient(form, **options):
@@ -67,7 +67,7 @@ def test_with_permission_a_budget_is_met_that_is_not_met_without(name):
 def test_permission_takes_nothing_away():
     """Every budget that is met without rounding is met where it is allowed."""
     whole = gradient(in_line).lower(X, W).memory()["predicted_bytes"]
-    for share in (0.9, 0.65, 0.6, 0.42):
+    for share in (0.9, 0.65, 0.5):
         for offload in ("none", "disk"):
             options = {"memory_budget": int(share * whole), "offload": offload}
             try:
@@ -103,7 +103,7 @@ def test_what_is_read_outside_of_backward_passes_keeps_its_bits():
 
 
 def test_what_is_recomputed_is_marked_so():
-    program = gradient(in_line, memory_budget=1_150_000, offload="none").lower(X, W).program
+    program = gradient(in_line, memory_budget=890_000, offload="none").lower(X, W).program
     text = listing(program, ["kept"])
     assert "recomputed" in text and "saved" in text
 

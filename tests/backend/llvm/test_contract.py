@@ -30,6 +30,10 @@ SIZES = [
     (1, 1, 1), (3, 4, 0), (0, 4, 3), (4, 0, 3), (1, 40, 100), (40, 1, 100), (7, 5, 3),
     (8, 48, 16), (13, 100, 37), (9, 49, 769), (64, 64, 64), (97, 145, 50), (30, 33, 1601),
 ]  # fmt: skip
+# Blocks of K are as long with every instruction set, and the other sizes have rests of any tile: of
+# those below the host's, they are enough.
+REPEATING = [(13, 100, 37), (9, 49, 769), (64, 64, 64)]
+SIZED = [(t, s) for t in targets() for s in SIZES if t == host_target() or s not in REPEATING]
 
 
 def layouts(m: int, n: int, k: int, seed: int):
@@ -41,16 +45,21 @@ def layouts(m: int, n: int, k: int, seed: int):
             yield (a.T, a) if ta else (a, a), (b.T, b) if tb else (b, b)
 
 
-@pytest.mark.parametrize("target", targets(), ids=lambda t: t.isa)
-@pytest.mark.parametrize("nearest", [DEFAULT.gemm.l1_b_bytes, 0], ids=["in place", "packed"])
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_sizes_and_transposes(size, nearest, target):
-    target = target.tuned(gemm={"l1_b_bytes": nearest})
+@pytest.mark.parametrize(("target", "size"), SIZED, ids=[f"{t.isa}-{s}" for t, s in SIZED])
+def test_sizes_and_transposes(size, target):
+    """With B in place and packed, where that makes two programs of it."""
     m, n, k = size
     for a, b in layouts(m, n, k, seed=1):
-        out = np.full((m, n), np.nan, F32)
-        Sketch(a, b, out).run(target=target)
-        assert_product(out, a[0], b[0])
+        seen = set()
+        for nearest in (DEFAULT.gemm.l1_b_bytes, 0):
+            tuned = target.tuned(gemm={"l1_b_bytes": nearest})
+            out = np.full((m, n), np.nan, F32)
+            sketch = Sketch(a, b, out)
+            text = emit_contract(sketch.kernel(), "product", tuned).text
+            if text not in seen:
+                sketch.run(target=tuned)
+                assert_product(out, a[0], b[0])
+            seen.add(text)
 
 
 def test_same_bits_on_every_path():
@@ -172,7 +181,6 @@ def test_half_width_operands(name):
         (1, 48, 2),
         (5, 33, 1),
         (9, 16, 30),
-        (70, 101, 64),
         (67, 100, 257),
         (261, 83, 1602),
         (8, 50, 1603),

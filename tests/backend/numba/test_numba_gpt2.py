@@ -1,4 +1,4 @@
-"""One training step of a toy GPT-2 (one layer, width 16) from the same Kernels on other targets.
+"""One training step of a toy GPT-2 (one layer, width 8) from the same Kernels on other targets.
 
 The CUDA simulator has to be chosen before numba is imported, so each target runs in a process of
 its own.
@@ -16,12 +16,15 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 STEP = """
+import sys
 import numpy as np
 import fxad
 from fxad.backend.numba import emit
 from fxad_nn import models, optim, spec
 from fxad_nn.step import train_step
 
+# The simulator watches its threads in a loop, which held Python for 5 ms of every turn.
+sys.setswitchinterval(1e-4)
 emit.TILE_SIDE = 4  # the simulator starts a thread of Python for each of the 256 otherwise
 config = models.preset("tiny", layers=1, heads=2, width=8, hidden=16, vocab=11, context=2)
 tree = models.family(config).spec(config)
