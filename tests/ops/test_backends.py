@@ -21,7 +21,7 @@ from fxad.ops.elements.pointwise import Elementwise
 from fxad.trace.execute import concrete
 from fxad.trace.tracer import type_of
 
-GROUP = 48  # ops compiled together
+GROUP = 16  # ops compiled together
 TYPED = ("nextafter", "bitcast", "convert")  # mean something else on wider operands
 DTYPES = [d for dtypes in KINDS.values() for d in dtypes]
 
