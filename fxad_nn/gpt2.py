@@ -235,9 +235,8 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     x = kept(embed, "embedded", embedding(embed, tokens) + embed["position"][places])
     x = stored(x, config.activations)
     attend = uncached(partial(causal_attention, segments=segments))
-    return _blocks(params, x, config, attend, [None] * len(params["blocks"]), checkpointed(config))[
-        0
-    ]
+    x, _ = _blocks(params, x, config, attend, [None] * len(params["blocks"]), checkpointed(config))
+    return x
 
 
 def shares_rows(config: Config, time: int) -> bool:

@@ -11,23 +11,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 from fxad.api import naming
 from fxad.api.axes import in_force
-from fxad.api.flat import call_place, flatten_args, name_of
+from fxad.api.flat import call_place, flatten_args, name_of, with_float0_nodes
 from fxad.api.jit import signature
+from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import ConcretizationError
-from fxad.core.pytree import TreeDef, describe_path
+from fxad.core.pytree import KeyPath, TreeDef, describe_path
 from fxad.core.record import record
 from fxad.ir import labels
 from fxad.ir.program import OPS, Program
 from fxad.trace import location
-from fxad.trace.array import Array, Concrete
-from fxad.trace.tracer import Lane, bind, innermost_recorder, stage
+from fxad.trace.array import Array
+from fxad.trace.tracer import bind, innermost_recorder, stage
 
 _NUMBERS = (bool, int, float, complex)
+# What is the same function if it is equal; other callables may be equal and differ.
+_FUNCTIONS = (FunctionType, MethodType, functools.partial)
 
 
 @record
@@ -48,17 +52,25 @@ class _Form:
         leaves = {**dict(zip(self.places, arrays, strict=True)), **self.numbers}
         return self.tree.unflatten([leaves[i] for i in range(len(leaves))])
 
-    def key(self, arrays: list[Array]) -> tuple[Hashable, ...]:
-        """What is recorded separately. 1, 1.0 and True are equal, and 0.0 and -0.0, but a function
-        may tell them apart."""
-        return signature(arrays, self.tree, ()), *[(i, repr(v)) for i, v in self.numbers.items()]
 
-
-def _taken_apart(given: Any, what: str, place: Any) -> tuple[list[Array], _Form]:
+def _taken_apart(
+    given: Any, what: str, place: Callable[[KeyPath], str]
+) -> tuple[list[Array], _Form]:
     plain = pytree.leaves(given)
+    if any(map(dt.is_float0, plain)):  # which hold nothing: part of the structure
+        given = with_float0_nodes(given)
+        plain = pytree.leaves(given)
     numbers = {i: v for i, v in enumerate(plain) if type(v) in _NUMBERS}
     leaves, tree = flatten_args(given, what, place)
     return [v for i, v in enumerate(leaves) if i not in numbers], _Form(numbers, tree)
+
+
+def _key(fun: Hashable, arrays: list[Array], form: _Form) -> tuple[Hashable, ...]:
+    """What is recorded separately. 1, 1.0 and True are equal, and 0.0 and -0.0, but a function may
+    tell them apart; what it records depends on where it is called, too."""
+    numbers = tuple([(i, repr(v)) for i, v in form.numbers.items()])
+    around = in_force(), location.surroundings()
+    return fun, signature(arrays, form.tree, ()), numbers, around
 
 
 @record
@@ -80,8 +92,8 @@ def outline(fun: Callable[..., Any]) -> Callable[..., Any]:
     as several arguments may be added up in another order than without. Arguments and results are
     trees of arrays and of Python numbers, which stay numbers: each new one is recorded separately.
     The function is to be pure (docs/jit.md); it may use traced values from around it. Where nothing
-    is recorded (no `jit`, `vmap` or loop around it) it runs as if it were not outlined; a jitted
-    function is compiled on its own there. Raises TypeMismatch for arguments that are no arrays,
+    is recorded (no `jit` or loop around it) it runs as if it were not outlined; a jitted function
+    is compiled on its own there. Raises TypeMismatch for arguments that are no arrays,
     such as strings: bind them beforehand with `functools.partial`.
 
     >>> count = 0
@@ -106,9 +118,7 @@ def outline(fun: Callable[..., Any]) -> Callable[..., Any]:
         if level is None:
             return fun(*args, **kwargs)
         arrays, form = _taken_apart((args, kwargs), what, call_place)
-        if type(level) is Lane and any(isinstance(v, Concrete) for v in arrays):
-            return fun(*args, **kwargs)  # which may look at what no lane changes
-        key = name, *form.key(arrays), in_force(), location.surroundings()
+        key = _key(fun if isinstance(fun, _FUNCTIONS) else wrapped, arrays, form)
         found = level.outlined.get(key)
         if found is None:
             found = level.outlined[key] = _recorded(fun, arrays, form, what)
@@ -117,7 +127,6 @@ def outline(fun: Callable[..., Any]) -> Callable[..., Any]:
             out.weak = weak
         return found.form.filled(outs)
 
-    name = fun if isinstance(fun, Hashable) else wrapped
     return wrapped
 
 

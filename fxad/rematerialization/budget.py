@@ -157,7 +157,7 @@ def _fullest(program: Program, alone: Try) -> Boundary:
 @dataclass(frozen=True, slots=True)
 class _Search:
     """What all attempts to bring a program within a budget have in common. peaks: of programs that
-    were planned for this budget or another, by their hashes; more than half come up again."""
+    were planned for this budget or another, by their hashes: many come up again."""
 
     budget: int
     attempts: Attempts

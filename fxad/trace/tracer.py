@@ -251,7 +251,7 @@ class Staging(Level):
         self, inputs: Sequence[StagedTracer], outputs: Sequence[Any], name: str
     ) -> tuple[Program, list[Any]]:
         """The Program recorded so far and the captured values of its consts."""
-        self.outlined.clear()  # it holds values of this level, which hold the level
+        self.outlined.clear()  # a cycle: it holds values of this level, which hold the level
         atoms = [self.atom(o) for o in outputs]
         captured = list(self._captured.values())
         variables = [t.atom for t in inputs]
@@ -377,9 +377,9 @@ def recorder() -> Staging | None:
 
 
 def innermost_recorder() -> Staging | None:
-    """The innermost level, if it is one whose function is run once, for a Program, and if what
-    runs now is being recorded."""
-    level = _stack.levels[-1] if staging() else None
+    """The innermost level, if it is one whose function is run once, for a Program, and if
+    everything is recorded: no value is known that Python may look at."""
+    level = _stack.levels[-1] if _stack.floor is not None else None
     return level if isinstance(level, Staging) and level.records else None
 
 

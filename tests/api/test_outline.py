@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -217,6 +218,49 @@ def test_what_is_known_stays_known():
         return x[:n]
 
     assert fxad.jit(first)(X[0]).shape == (4,)
+
+
+def test_values_that_no_lane_changes_are_known():
+    """Outside `jit` also those from around the function, and a derivative's."""
+    w = jnp.ones(3)
+    outlined = fxad.outline(lambda x: x * (2 if jnp.sum(w) > 0 else 3))
+    equal(fxad.vmap(outlined)(X), 2 * X)
+    square = fxad.outline(square_or_negative)
+
+    def loss(a):
+        return jnp.sum(fxad.vmap(lambda x: x * square(a))(X[0]))
+
+    np.testing.assert_allclose(fxad.grad(loss)(3.0), 6 * X[0].sum(), rtol=1e-5)
+
+
+def test_float0_is_part_of_the_structure():
+    nothing = np.zeros(5, fxad.float0)
+    outlined = fxad.outline(lambda z, n, x: (z, n, x * n))
+    made = fxad.jit(lambda x: outlined(nothing, 2, x)[1:])
+    equal(made(X), (2, X * 2))
+
+
+def test_callables_that_are_equal_and_differ():
+    @dataclass(frozen=True)
+    class Scale:
+        by: float
+        names: list = field(default_factory=list)
+
+        def __call__(self, x):
+            return x / self.by
+
+    @dataclass(frozen=True)
+    class Plain:
+        by: float
+
+        def __call__(self, x):
+            return x / self.by
+
+    def both(x):
+        return fxad.outline(Plain(0.0))(x), fxad.outline(Plain(-0.0))(x), fxad.outline(Scale(2))(x)
+
+    found = fxad.jit(both)(np.float32(1))
+    assert [float(v) for v in found] == [np.inf, -np.inf, 0.5]
 
 
 def test_wrapped_again_it_is_the_same():
