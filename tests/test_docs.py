@@ -20,11 +20,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fxad.ir.program import OPS
+from fxad.ops import OWN
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
 PART = "<!-- generated: "
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_ops_stay():
+    """Pages define ops, which tests of all ops would meet in this process."""
+    before = {*OPS}
+    yield
+    for name in OPS.keys() - before - OWN:
+        del OPS[name]
 
 
 def _run(code: str, namespace: dict[str, object], page: Path) -> str:
