@@ -62,11 +62,14 @@ def init_cache(config: Shape, batch: int, length: int) -> list[dict[str, Any]]:
     ]
 
 
-def check_fits(cache: Cache, time: int, position: Any, seen: int | None) -> int:
-    """How many positions attention reads; ConfigError where `time` more tokens cannot fit.
+def check_fits(cache: Cache, layers: int, time: int, position: Any, seen: int | None) -> int:
+    """How many positions attention reads; ConfigError where `time` more tokens cannot fit, or the
+    cache is of another number of layers.
 
     A position that is only known when the step runs cannot be checked here.
     """
+    if len(cache) != layers:
+        raise ConfigError(f"a cache of {len(cache)} layers does not fit a model of {layers}")
     length = cache[0]["keys"].shape[2]
     first = position if isinstance(position, int) else 0
     if first < 0 or first + time > length:

@@ -412,7 +412,7 @@ def extend(
     Rotary scaling that depends on the length of the text takes the cache's.
     """
     time, length = tokens.shape[1], cache[0]["keys"].shape[2]
-    seen = check_fits(cache, time, position, seen)
+    seen = check_fits(cache, len(params["blocks"]), time, position, seen)
     rows = partial(fxad.lax.dynamic_slice_in_dim, start_index=position, slice_size=time)
     tables = [(rows(cos), rows(sin)) for cos, sin in _tables(config, seen, length)]
     attend = partial(cached_attention, position, seen)

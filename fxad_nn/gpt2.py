@@ -258,7 +258,7 @@ def extend(
     positions the cache holds. seen: how many positions of the cache attention reads (default all).
     """
     time = tokens.shape[1]
-    seen, embed = check_fits(cache, time, position, seen), params["embed"]
+    seen, embed = check_fits(cache, len(params["blocks"]), time, position, seen), params["embed"]
     places = fxad.lax.dynamic_slice_in_dim(embed["position"], position, time)
     x = embedding(embed, tokens) + places
     return _blocks(params, x, config, partial(cached_attention, position, seen), cache)

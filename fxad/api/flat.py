@@ -76,10 +76,12 @@ class Number:
 register_node(Number, lambda node: ((), node.value), lambda value, children: value)
 
 
+NUMBERS = (bool, int, float, complex)
+
+
 def with_number_nodes(tree: Any) -> Any:
     """The tree with Python's numbers as nodes without leaves."""
-    kinds = (bool, int, float, complex)
-    return pytree.map(lambda v: Number(v) if type(v) in kinds else v, tree)
+    return pytree.map(lambda v: Number(v) if type(v) in NUMBERS else v, tree)
 
 
 def call_place(path: KeyPath) -> str:

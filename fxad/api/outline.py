@@ -16,7 +16,7 @@ from typing import Any
 
 from fxad.api import naming
 from fxad.api.axes import in_force
-from fxad.api.flat import call_place, flatten_args, name_of, with_float0_nodes
+from fxad.api.flat import NUMBERS, call_place, flatten_args, name_of, with_float0_nodes
 from fxad.api.jit import signature
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -29,8 +29,7 @@ from fxad.trace import location
 from fxad.trace.array import Array
 from fxad.trace.tracer import bind, innermost_recorder, stage
 
-_NUMBERS = (bool, int, float, complex)
-# What is the same function if it is equal; other callables may be equal and differ.
+# Of these, equal ones are the same function. Other callables may be equal and yet differ.
 _FUNCTIONS = (FunctionType, MethodType, functools.partial)
 
 
@@ -60,14 +59,14 @@ def _taken_apart(
     if any(map(dt.is_float0, plain)):  # which hold nothing: part of the structure
         given = with_float0_nodes(given)
         plain = pytree.leaves(given)
-    numbers = {i: v for i, v in enumerate(plain) if type(v) in _NUMBERS}
+    numbers = {i: v for i, v in enumerate(plain) if type(v) in NUMBERS}
     leaves, tree = flatten_args(given, what, place)
     return [v for i, v in enumerate(leaves) if i not in numbers], _Form(numbers, tree)
 
 
 def _key(fun: Hashable, arrays: list[Array], form: _Form) -> tuple[Hashable, ...]:
-    """What is recorded separately. 1, 1.0 and True are equal, and 0.0 and -0.0, but a function may
-    tell them apart; what it records depends on where it is called, too."""
+    """What a recorded call is looked up by. Numbers are compared as they are written: 1, 1.0 and
+    True are equal, as 0.0 and -0.0 are, but a function may tell them apart."""
     numbers = tuple([(i, repr(v)) for i, v in form.numbers.items()])
     around = in_force(), location.surroundings()
     return fun, signature(arrays, form.tree, ()), numbers, around
@@ -93,8 +92,8 @@ def outline(fun: Callable[..., Any]) -> Callable[..., Any]:
     trees of arrays and of Python numbers, which stay numbers: each new one is recorded separately.
     The function is to be pure (docs/jit.md); it may use traced values from around it. Where nothing
     is recorded (no `jit` or loop around it) it runs as if it were not outlined; a jitted function
-    is compiled on its own there. Raises TypeMismatch for arguments that are no arrays,
-    such as strings: bind them beforehand with `functools.partial`.
+    is compiled on its own there. Raises TypeMismatch for arguments that are no arrays, such as
+    strings: bind them beforehand with `functools.partial`.
 
     >>> count = 0
     >>> @fxad.outline

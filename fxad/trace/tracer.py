@@ -377,8 +377,8 @@ def recorder() -> Staging | None:
 
 
 def innermost_recorder() -> Staging | None:
-    """The innermost level, if it is one whose function is run once, for a Program, and if
-    everything is recorded: no value is known that Python may look at."""
+    """The innermost level, if its function is run once, for a Program, and if no value around it is
+    known that Python may look at. Unlike `recorder`, others may be asked first."""
     level = _stack.levels[-1] if _stack.floor is not None else None
     return level if isinstance(level, Staging) and level.records else None
 

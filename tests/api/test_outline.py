@@ -98,6 +98,25 @@ def test_calls_of_one_program_forward_and_one_backward():
     assert len(set(programs)) <= 4  # the first layer's x and the last one's result are apart
 
 
+def test_weights_are_no_results_of_the_forward_half():
+    """What a derivative keeps of them is the caller's: nothing is copied."""
+
+    @fxad.jit
+    def affine(w, x):
+        return jnp.tanh(x @ w)
+
+    w = jnp.asarray(R.standard_normal((5, 5)).astype("f4"))
+    _, pull = fxad.vjp(lambda x: affine(w, x), X)
+    kept = [v for v in fxad.tree.leaves(pull) if v.shape == (5, 5)]
+    assert len(kept) == 1
+    assert np.shares_memory(np.asarray(kept[0]), np.asarray(w))
+
+    outlined = fxad.outline(lambda w, x: jnp.tanh(x @ w))
+    program = program_of(fxad.grad(lambda x: stack(outlined, [w, w], x)), X)
+    forward = called(program)[0]
+    assert not {*forward.inputs} & {*forward.outputs}
+
+
 def test_other_types_numbers_and_trees_are_recorded_anew():
     def scaled(x, by, shift=None):
         return x * by if shift is None else x * by + shift

@@ -122,6 +122,18 @@ def test_bfloat16_follows_float32():
     assert len(list(generate(half, small, [1, 2], 4))) == 4
 
 
+def test_a_model_of_its_first_blocks():
+    """By parameters alone: what is computed follows them, not the configuration."""
+    for preset in ("tiny", "llama-tiny"):
+        config, params = model(preset)
+        fewer = params | {"blocks": params["blocks"][:1]}
+        tokens, cache = tokens_of((1, 5)), init_cache(config, 1, 8)[:1]
+        logits, cache = models.decode(fewer, cache, tokens, 0, config)
+        expected = models.family(config).forward(fewer, tokens, config)
+        np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
+        assert len(cache) == 1
+
+
 def test_what_does_not_fit_is_refused():
     config, params = model("tiny")
     with pytest.raises(ConfigError, match="within the context of 16, got batch 1 and length 17"):
@@ -131,6 +143,9 @@ def test_what_does_not_fit_is_refused():
         models.decode(params, cache, tokens_of((1, 3)), 6, config)
     with pytest.raises(ConfigError, match="seen must lie between 5 .* and 8"):
         models.decode(params, cache, tokens_of((1, 1)), 4, config, seen=4)
+    fewer = params | {"blocks": params["blocks"][:1]}
+    with pytest.raises(ConfigError, match="a cache of 2 layers does not fit a model of 1"):
+        models.decode(fewer, cache, tokens_of((1, 1)), 0, config)
     with pytest.raises(ConfigError, match="top_p"):
         list(generate(params, config, [1], 3, top_p=0.0))
     with pytest.raises(ConfigError, match="window"):

@@ -16,6 +16,7 @@ from fxad import lax
 from fxad.compiler import simplified
 from fxad.core.errors import BadArgument, SizeError
 from fxad.ir.cost import peak_bytes
+from fxad.rematerialization import budget
 
 pytestmark = pytest.mark.usefixtures("no_idle_session")
 
@@ -187,6 +188,23 @@ def test_the_least_is_the_least_whatever_was_asked_for():
     asked = (int(named) + 1) * 1000  # it is printed rounded
     smaller, fitted = fit(program, asked, ways=("disk",))
     assert peak_bytes(fitted, smaller) <= asked
+
+
+def test_few_programs_are_planned_again(monkeypatch):
+    """A search tries the same programs for one target after another; their peaks are known."""
+    planned = []
+
+    def noted(attempt):
+        planned.append(attempt.program.key())
+        return tried_of(attempt)
+
+    tried_of = budget._Tried.of
+    monkeypatch.setattr(budget._Tried, "of", noted)
+    with pytest.raises(SizeError):
+        fit(simplified(PLAIN.lower(X, WS[:2]).traced), HELD // 8, ways=("disk",))
+    again = len(planned) - len(set(planned))
+    assert len(planned) > 20
+    assert again <= len(planned) / 4
 
 
 def test_loops_and_branches_are_kept_whole():
