@@ -398,7 +398,10 @@ def leaf_error(
     elif isinstance(leaf, (str, bytes)) or callable(leaf):
         fix = "leave it out of the tree"
         if where.startswith(("args", "kwargs")):  # a result cannot be static
-            fix = f"mark it static (static_argnums, static_argnames), or {fix}"
+            fix = (
+                "bind it with functools.partial, mark it static where there are options for that "
+                f"(static_argnums, static_argnames), or {fix}"
+            )
     elif isinstance(leaf, (dict, list, tuple, set, frozenset)):
         node = f"fxad.tree.register_node({name}, ...)"
         fix = f"convert it to a plain dict, list or tuple, or use {node}"
