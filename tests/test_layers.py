@@ -102,6 +102,9 @@ def _package(module: str) -> str:
     raise AssertionError(f"{module} belongs to no known package")
 
 
+LEAVES = (ast.Name, ast.expr_context, ast.operator)  # most of all nodes: none names a module
+
+
 class Told(NamedTuple):
     """What the tests ask of a file: so little that it is kept, and each file is parsed once."""
 
@@ -124,10 +127,9 @@ def _told(source: str) -> Told:
                 later += 1
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for value in vars(node).values():
-            if isinstance(value, ast.AST):
-                nodes.append((value, inside))
-            elif isinstance(value, list):
-                nodes += [(each, inside) for each in value if isinstance(each, ast.AST)]
+            for each in value if isinstance(value, list) else (value,):
+                if isinstance(each, ast.AST) and not isinstance(each, LEAVES):
+                    nodes.append((each, inside))
     return Told(tuple(names), tuple(n for n in tree.body if isinstance(n, ast.If)), later)
 
 
