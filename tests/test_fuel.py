@@ -11,6 +11,7 @@ from plan_walker import run_plan
 from fxad import compiler
 from fxad.compiler import BACKENDS, Options, native, planned_anew
 from fxad.core.config import config
+from fxad.ir import heuristics
 from fxad.ir.stages import listening
 from fxad.ir.text import parse
 from fxad.rematerialization import automatic
@@ -34,6 +35,8 @@ def program_of(stage):
     text = (IR / f"{FUELED[stage]}.ir").read_text().partition("=>\n")[0]
     if stage == "rematerialize":
         text = text.replace("16384", "512").replace("4096", "128")  # small enough to run
+    if stage == "rows_apart":
+        text = text.replace("20000", "1000")
     return parse(text)
 
 
@@ -61,6 +64,7 @@ def run(plan, args):
 def test_the_first_change_of_every_stage_is_found(stage, monkeypatch):
     for name, value in {"LEAST": 0, "PART": 0, "LARGE": 0, "SHARE": 1}.items():
         monkeypatch.setattr(automatic, name, value)  # so that a small program is rematerialized
+    monkeypatch.setattr(heuristics, "ROWS_APART_BYTES", 0)  # and rows of a small table kept apart
     monkeypatch.setattr(type(native()), "rounds", lambda self, kernel: stage == "round")
     program = program_of(stage)
     without, found = 0, ENOUGH

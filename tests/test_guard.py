@@ -15,11 +15,11 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from benchmarks.guard import results, sides, turns, verdicts
+from benchmarks.guard import command, results, sides, turns, verdicts
 from benchmarks.guard.cases import CASES
 from benchmarks.guard.fingerprint import fingerprint, machine_code
 from benchmarks.guard.probes import Probe, disturbance
-from benchmarks.guard.sides import Side, UnknownRevision, Worker
+from benchmarks.guard.sides import Side, UnknownRevision
 from benchmarks.guard.verdicts import FASTER, SLOWER, UNCHANGED, UNKNOWN, estimate, judge
 from benchmarks.guard.whole import WHOLE
 
@@ -133,15 +133,10 @@ def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> N
         other._process.kill()
         with pytest.raises(sides.Ended, match="tree: its process ended, -9"):
             other.ask(do="drop")
+        assert one._process.stdin is not None
+        one._process.stdin.close()
+        assert one._process.wait(30) == 0  # it ends with its input
     assert not one.alive
-
-
-def test_a_worker_ends_with_its_input(side: Side) -> None:
-    worker = Worker(side)
-    assert worker._process.stdin is not None
-    worker._process.stdin.close()
-    assert worker._process.wait(30) == 0
-    worker.end()
 
 
 def test_a_process_of_its_own_prints_a_number(side: Side) -> None:
@@ -187,18 +182,22 @@ def test_machine_code_leaves_names_of_kernels_out() -> None:
 def test_an_unknown_revision_is_a_clear_error() -> None:
     with pytest.raises(UnknownRevision, match="--base v9: no such commit here; try a branch"):
         sides.commit_of("v9")
-    command = [sys.executable, "-m", "benchmarks", "guard", "--base", "v9"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    started = [sys.executable, "-m", "benchmarks", "guard", "--base", "v9"]
+    done = subprocess.run(started, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "--base v9: no such commit here" in done.stderr
-    command[-1:] = ["HEAD", "--cases", "nothing"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and "no case matches nothing; there are: step gpt2" in done.stderr
+
+
+def test_a_pattern_without_cases_is_a_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as bad:
+        command.guard(["--base", "HEAD", "--cases", "nothing"])
+    assert bad.value.code == 2
+    assert "no case matches nothing; there are: step gpt2" in capsys.readouterr().err
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "guard", "--base", "HEAD", "--cases", "exp*"]
+    started = [sys.executable, "-m", "benchmarks", "guard", "--base", "HEAD", "--cases", "exp*"]
     process = subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE
+        started, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE
     )
     with process:
         for _ in range(600):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.util
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -25,8 +29,50 @@ def run(code: str, *command: str, cwd: Path = ROOT, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
+# A process in which the alias was installed and one function compiled, and nothing else was done.
+# It forks for each line, which names a file of code and one for what the code prints.
+FORKS = """
+import json, os, signal, sys
+import fxad.as_jax
+fxad.as_jax.install()
+fxad.jit(lambda x: -x)(1.0)
+for line in sys.stdin:
+    source, printed = json.loads(line)
+    if (child := os.fork()) == 0:
+        signal.alarm(120)
+        for stream in (1, 2):
+            os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+        sys.argv = ["-c"]
+        exec(compile(open(source).read(), "<string>", "exec"), {"__name__": "__main__"})
+        break
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@functools.cache
+def _forks() -> subprocess.Popen:
+    command = [sys.executable, "-W", "ignore:fxad.as_jax", "-c", FORKS]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    made = subprocess.Popen(command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+    atexit.register(made.communicate)  # its input ends, then it does
+    return made
+
+
 def aliased(code: str) -> str:
-    return run(f"import fxad.as_jax; fxad.as_jax.install()\n{code}")
+    """What the code prints in a process in which the alias is installed."""
+    code = f"import fxad.as_jax; fxad.as_jax.install()\n{code}"
+    if not hasattr(os, "fork"):
+        return run(code)
+    with tempfile.TemporaryDirectory() as folder:
+        source, printed = Path(folder, "code.py"), Path(folder, "printed")
+        source.write_text(code)
+        forks = _forks()
+        assert forks.stdin is not None and forks.stdout is not None
+        print(json.dumps([str(source), str(printed)]), file=forks.stdin, flush=True)
+        status = forks.stdout.readline().strip()
+        assert status == "0", f"{status} {printed.read_text()}"
+        return printed.read_text()
 
 
 def test_modules_and_names_are_fxads():
@@ -103,11 +149,10 @@ def test_a_real_jax_on_the_path_is_warned_of(tmp_path):
     ],
 )
 def test_an_unknown_name_fails_at_once_and_names_the_nearest(code, error):
-    out = run(
-        "",
-        *("-W", "ignore:fxad.as_jax", "-c"),
-        f"import fxad.as_jax; fxad.as_jax.install()\nimport jax\n{code}",
-        status=1,
+    out = aliased(
+        "import jax, traceback\n"
+        f"try: {code}\n"
+        "except (AttributeError, ImportError): traceback.print_exc()\n"
     )
     assert "jax.numpy.sinn is not in fxad, nor a public name of JAX that it knows" in out
     assert "the nearest name is jax.numpy.sin" in out and "docs/jax-names.md" in out
@@ -136,9 +181,12 @@ def test_scripts_and_modules_run_as_they_would_alone(tmp_path):
     quiet = ("-W", "ignore:fxad.as_jax", "-m", "fxad.as_jax")
     out = run("", *quiet, str(tmp_path / "script.py"), "--epochs", "3")
     assert out.strip() == f"[{str(tmp_path / 'script.py')!r}, '--epochs', '3'] 7 2.0"
-    out = run("", *quiet, "-m", "script", "x", cwd=tmp_path)
+    main = "from fxad.as_jax.__main__ import main\nmain"
+    out = aliased(f"import os\nos.chdir({str(tmp_path)!r})\n{main}(['-m', 'script', 'x'])")
     assert out.strip() == f"[{str(tmp_path / 'script.py')!r}, 'x'] 7 2.0"
-    assert "usage: python -m fxad.as_jax" in run("", *quiet, status=2)
+    used = "try: main([])\nexcept SystemExit as e: print(e.code)"
+    out = aliased(f"from fxad.as_jax.__main__ import main\n{used}")
+    assert out.startswith("usage: python -m fxad.as_jax") and out.endswith("\n2\n")
 
 
 def test_pytest_plugin(tmp_path):
@@ -509,7 +557,8 @@ def test_settings_from_the_environment_have_the_type_of_their_default(monkeypatc
     monkeypatch.setenv("JAX_LOG_COMPILES", "perhaps")
     monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "8")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    out = aliased(
+    out = run(
+        "import fxad.as_jax; fxad.as_jax.install()\n"
         "import jax; c = jax.config\n"
         "print(repr(c.jax_log_compiles), repr(c.jax_num_cpu_devices),\n"
         "      repr(c.jax_persistent_cache_min_compile_time_secs))\n"
