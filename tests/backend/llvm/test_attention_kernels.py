@@ -290,7 +290,7 @@ KEY_MASKS = {  # [2 or 1, 4 or 1, 1, 333]
     "the end": np.array([17, 300])[:, None, None, None] > KEYS,
     "the beginning": np.array([17, 300])[:, None, None, None] <= KEYS,
     "all of the first": np.array([0, 200])[:, None, None, None] > KEYS,
-    "a gap": (KEYS < np.array([40, 0])[:, None, None, None]) | (KEYS > 217),
+    "a gap": (np.array([40, 0])[:, None, None, None] > KEYS) | (KEYS > 217),
     "other keys for each head": np.array([5, 48, 97, 333])[None, :, None, None] > KEYS,
     "nothing": np.ones((1, 1, 1, 1), bool),
 }
