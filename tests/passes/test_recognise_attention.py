@@ -53,7 +53,8 @@ def test_attention_is_found_in_a_large_program(name):
     w = draw(5, 5)
 
     def large(w, *values):
-        values = [v + deep(w, w)[0, 0] if i in floats(args) else v for i, v in enumerate(values)]
+        before = deep(w, w)[0, 0]
+        values = [v + before if i in floats(args) else v for i, v in enumerate(values)]
         return deep(w * jnp.sum(function(jnp, *values)), w)
 
     with fxad.enable_x64():

@@ -21,20 +21,20 @@ def normalised(text: str) -> str:
 
 def _numbered(function: str) -> str:
     parts = _NAME.split(function)  # every other one is a name
-    labels = {n for n in range(0, len(parts), 2) if ":" in parts[n]}
-    order: dict[str, None] = {}
+    labels = [n for n in range(0, len(parts), 2) if ":" in parts[n]]
+    named: list[str] = []
     blocks: set[str] = set()
-    for n, part in enumerate(parts):
-        if n % 2:
-            order[part] = None
-        elif n in labels:
-            found = _LABEL.findall(part)
-            order |= dict.fromkeys(found)
-            blocks.update(found)
+    done = 0
+    for n in labels:
+        found = _LABEL.findall(parts[n])
+        named += [*parts[done + 1 : n : 2], *found]
+        blocks.update(found)
+        done = n
+    order = dict.fromkeys([*named, *parts[done + 1 :: 2]])
     of_block = {name: f"b{n}" for n, name in enumerate(x for x in order if x in blocks)}
-    numbers = {name: str(n) for n, name in enumerate(x for x in order if x not in blocks)}
-    numbers |= of_block
-    parts[1::2] = [f"%{numbers[name]}" for name in parts[1::2]]
+    numbers = {name: f"%{n}" for n, name in enumerate(x for x in order if x not in blocks)}
+    numbers |= {name: f"%{number}" for name, number in of_block.items()}
+    parts[1::2] = map(numbers.__getitem__, parts[1::2])
     for n in labels:
         parts[n] = _LABEL.sub(lambda found: f"{of_block[found[1]]}:", parts[n])
     return "".join(parts)

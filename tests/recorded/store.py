@@ -27,7 +27,7 @@ MOST = 20  # cases of a stage that a report names
 _DIGITS = 12
 _PLANNED = (*stages.PLANNED, "equations", "kernels", "steps", "arena bytes")
 _WRITTEN = (*stages.WRITTEN, "functions", "instructions")
-_LIKE = dict.fromkeys(("avx512-bf16", "zen4", "zen5", "amx", "amx-float32"), "avx512")
+LIKE = dict.fromkeys(("avx512-bf16", "zen4", "zen5", "amx", "amx-float32"), "avx512")
 
 Line = tuple[str, ...]
 Table = dict[str, Line]  # of a file: case -> digests and sizes
@@ -195,7 +195,7 @@ def advice(changes: Sequence[Change]) -> str:
 def read(folder: Path) -> Tables:
     """The recorded tables; none where nothing is recorded."""
     tables = {path.stem: _parsed(path.read_text()) for path in sorted(folder.glob("*.txt"))}
-    return {file: tables.get(_LIKE.get(file, ""), {}) | own for file, own in tables.items()}
+    return {file: tables.get(LIKE.get(file, ""), {}) | own for file, own in tables.items()}
 
 
 def _parsed(text: str) -> Table:
@@ -210,7 +210,7 @@ def write(tables: Mapping[str, Table], folder: Path) -> None:
         path.unlink()
     for file, table in sorted(tables.items()):
         columns = _PLANNED if file.startswith("plans") else _WRITTEN
-        like = _LIKE.get(file, "")
+        like = LIKE.get(file, "")
         own = sorted(table.items() - tables.get(like, {}).items())
         lines = [f"{name:<44} {' '.join(line)}" for name, line in own]
         head = f"# case, {', '.join(columns)}" + f"; all else as in {like}.txt" * bool(like)

@@ -78,7 +78,9 @@ def test_no_choice_changes_a_bit(case, target):
     problem = Problem.of(Sketch(a, b, out).kernel())
     key, others = class_of(problem, target), 0
     entries = every(table_of(problem, target))
-    for choice in entries if target == host_target() else entries[::4]:  # compiling takes long
+    # Compiling takes long: all of them here, for each table; elsewhere another part of each case.
+    n = CASES.index(case)
+    for choice in entries[n % 2 :: 1 + n % 2] if target == host_target() else entries[n::6]:
         out[:] = np.nan
         chosen = replace(target, choices=Choices({key: choice}))
         text = Sketch(a, b, out).run(target=chosen, cuts=(1, 3)).text
@@ -199,10 +201,10 @@ def test_processes_that_measure_at_once_lose_nothing(cached):
     environment = {**os.environ, "FXAD_CACHE": "1", "FXAD_CACHE_DIR": str(cached)}
     parts = [
         subprocess.Popen([sys.executable, "-c", ADOPTS.replace("PART", part)], env=environment)
-        for part in "123"
+        for part in "12"
     ]
-    assert [part.wait(timeout=120) for part in parts] == [0, 0, 0]
-    assert len(measured.current().items()) == 60
+    assert [part.wait(timeout=120) for part in parts] == [0, 0]
+    assert len(measured.current().items()) == 40
 
 
 @pytest.mark.parametrize(
@@ -233,10 +235,10 @@ def test_a_damaged_table_is_ignored(cached, content):
 
 def test_without_a_cache_nothing_is_written(cached):
     with config.override(cache=False):
-        report = fxad.tune(step, W, X, seconds=0.002)
+        report = fxad.tune(jnp.matmul, W, X, seconds=0.002)
         assert report.path is None
         assert str(report).endswith("measured before; nothing is kept after this process")
-        assert len(measured.current().items()) == 2
+        assert len(measured.current().items()) == 1
     assert not cached.exists()
     assert measured.current() == Choices()
 
@@ -252,7 +254,9 @@ def test_choices_add_up_where_nothing_can_be_written(cached, tmp_path):
 
 
 def test_a_table_that_others_may_write_is_not_read(cached):
-    fxad.tune(step, W, X, seconds=0.002)
+    measured.adopt({"avx2 float32 k n 8.8.8": Choice(6, 2)})
+    measured._own.clear()
+    assert len(measured.current().items()) == 1
     measured._own.clear()
     cached.chmod(0o777)
     with pytest.warns(CacheWarning, match="others"):

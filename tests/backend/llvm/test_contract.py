@@ -49,7 +49,11 @@ def layouts(m: int, n: int, k: int, seed: int):
 def test_sizes_and_transposes(size, target):
     """With B in place and packed, where that makes two programs of it."""
     m, n, k = size
-    for a, b in layouts(m, n, k, seed=1):
+    pairs = list(layouts(m, n, k, seed=1))
+    if target != host_target():  # both alike or one transposed, in turns
+        first = SIZES.index(size) % 2
+        pairs = [pairs[n] for n in ((0, 3), (1, 2))[first]]
+    for a, b in pairs:
         seen = set()
         for nearest in (DEFAULT.gemm.l1_b_bytes, 0):
             tuned = target.tuned(gemm={"l1_b_bytes": nearest})
@@ -193,7 +197,8 @@ def test_bf16_pairs_add_in_the_same_order(size):
     if "avx512_bf16" not in host.features:
         pytest.skip("needs vdpbf16ps")
     target = Target(host.isa, frozenset({"bf16_pairs"}))
-    for left, right in layouts(*size, seed=8):
+    # Small ones have one layout of each operand's two in both of these.
+    for left, right in list(layouts(*size, seed=8))[:: 1 if size[2] > 100 else 3]:
         a, b = (tuple(x.astype(ml_dtypes.bfloat16) for x in pair) for pair in (left, right))
         a, b = (pair(x if x.flags.c_contiguous else y.T) for x, y in (a, b))
         out, wide = (np.full((size[0], size[1]), np.nan, F32) for _ in range(2))
