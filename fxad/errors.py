@@ -36,6 +36,7 @@ from fxad.core.errors import (
     TreeError,
     TypeMismatch,
     TypePromotionError,
+    UnboundAxisError,
     UnmappableError,
 )
 
@@ -81,6 +82,7 @@ __all__ = [
     "TreeError",
     "TypeMismatch",
     "TypePromotionError",
+    "UnboundAxisError",
     "UnexpectedTracerError",
     "UnmappableError",
 ]

@@ -209,6 +209,10 @@ def _check_scalar(outs: list[Any], count: int, holomorphic: bool, name: str) -> 
         )
     if not dt.is_inexact(type_.dtype):
         raise TypeMismatch(f"grad({name}): the result {type_} is not a float")
+    if holomorphic and not dt.is_complex(type_.dtype):
+        raise TypeMismatch(
+            f"grad({name}): with holomorphic=True the result must be complex, not {type_}"
+        )
 
 
 # ---------------------------------------------------------------- jvp and linearize

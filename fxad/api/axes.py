@@ -8,7 +8,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from fxad.core.errors import BadArgument
+from fxad.core.errors import UnboundAxisError
 from fxad.core.record import valued
 
 
@@ -43,12 +43,12 @@ def named(name: Hashable, size: int, lane: Any) -> Iterator[None]:
 
 
 def axis(name: Hashable, what: str) -> Axis:
-    """The innermost axis of a name. Raises BadArgument if no vmap around gives it."""
+    """The innermost axis of a name. Raises UnboundAxisError if no vmap around gives it."""
     for found in reversed(_axes.stack):
         if found.name == name:
             return found
     known = ", ".join(repr(a.name) for a in _axes.stack) or "none"
-    raise BadArgument(
+    raise UnboundAxisError(
         f"{what}: no enclosing vmap has axis_name={name!r} (known: {known}); give it to fxad.vmap"
     )
 

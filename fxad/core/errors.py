@@ -274,6 +274,16 @@ class BadArgument(FxadError, ValueError):
     """
 
 
+class UnboundAxisError(BadArgument, NameError):
+    """A collective or `axis_index` names an axis that no `vmap` around it has.
+
+    >>> fxad.lax.axis_index("lane")
+    Traceback (most recent call last):
+    ...
+    fxad.core.errors.UnboundAxisError: axis_index: no enclosing vmap has axis_name='lane' ...
+    """
+
+
 class UnmappableError(BadArgument, NotImplementedError):
     """vmap of a callback without a vmap_method, or of an ordered one, under `fxad.as_jax`.
 

@@ -10,15 +10,21 @@ There is one device, "cpu": it holds every Array between calls.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ConcretizationError, TypeMismatch
-from fxad.numpy.core import DEVICE, check_device
+from fxad.core.lazy import later
+from fxad.numpy.core import check_device
 from fxad.numpy.data_types import isdtype
 from fxad.trace.array import Array, Concrete
+
+if TYPE_CHECKING:
+    from fxad.api import ported
+else:
+    ported = later("fxad.api.ported")
 
 __all__ = ["can_cast", "from_dlpack"]
 
@@ -38,9 +44,9 @@ def array_namespace(self: Array, /, *, api_version: str | None = None) -> Any:
     return sys.modules[__package__]
 
 
-def device(self: Array) -> str:
-    """Where the elements are: "cpu"."""
-    return DEVICE
+def device(self: Array) -> ported.Device:
+    """Where the elements are: the device that there is."""
+    return ported.devices()[0]
 
 
 def to_device(self: Array, device: Any, /, *, stream: Any = None) -> Array:
@@ -126,13 +132,13 @@ class NamespaceInfo:
         """What depends on values works outside `jit`, where they are known."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
-    def default_device(self) -> str:
+    def default_device(self) -> ported.Device:
         """The one device."""
-        return DEVICE
+        return ported.devices()[0]
 
-    def devices(self) -> list[str]:
+    def devices(self) -> list[ported.Device]:
         """All devices."""
-        return [DEVICE]
+        return ported.devices()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
         """The dtypes of results of which nothing else is said: 32-bit, 64-bit under x64."""

@@ -147,23 +147,44 @@ def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
         try:
             plain = np.asarray(object)
         except ValueError as error:
-            raise TypeMismatch(f"cannot make an array of this sequence: {error}") from None
+            raise ShapeError(f"cannot make an array of this sequence: {error}") from None
+        if plain.dtype.kind == "O" and all(isinstance(v, int) for v in leaves):
+            return _of_long_ints(plain, wanted)
         if plain.dtype.kind in "OUS":
             raise TypeMismatch(
                 "cannot make an array of this sequence: rows differ in length or hold things that "
                 "are not numbers"
             )
         if wanted is not None:
-            return Concrete(_cast_numpy(plain, wanted))
+            return Concrete(_fitting(plain, leaves, wanted))
         if set(map(type, leaves)) == {float}:
             return Concrete(_cast_numpy(plain, dt.default_float()))
         if leaves and all(is_python_scalar(v) for v in leaves):
             entry, _ = promote(*map(entry_of, leaves))
-            return Concrete(_cast_numpy(plain, entry))
+            return Concrete(_fitting(plain, leaves, entry))
         if not leaves:
             return Concrete(plain.astype(dt.default_float()))
         return Concrete(native(plain))
     return strong(stack_values([_as_array(v, wanted) for v in object]))
+
+
+def _fitting(plain: np.ndarray, leaves: Sequence[Any], wanted: np.dtype) -> np.ndarray:
+    """A sequence's numbers in a dtype. Raises NumberOverflow for Python ints outside its range."""
+    if plain.dtype.kind in "iu" and dt.is_integer(wanted) and plain.size:
+        info = dt.iinfo(wanted)
+        if plain.min() < info.min or plain.max() > info.max:
+            for number in leaves:
+                if isinstance(number, int):
+                    check_int_fits(number, wanted)
+    return _cast_numpy(plain, wanted)
+
+
+def _of_long_ints(plain: np.ndarray, wanted: np.dtype | None) -> Array:
+    """A sequence of ints of which one has more than 64 bits."""
+    wanted = dt.default_int() if wanted is None else wanted
+    for number in plain.flat:
+        check_int_fits(number, wanted)
+    return Concrete(plain.astype(np.float64).astype(wanted))
 
 
 def _flat(object: Any):

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
 from fxad.numpy import (
     array_api,
     array_places,
+    bit_views,
     creation,
     cumulative,
     division,
@@ -56,18 +58,36 @@ _COMPARE: dict[str, Callable[..., Any]] = {
 }
 
 
-def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
+def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
         return function(self, other) if is_array_like(other) else NotImplemented
 
     return method
 
 
-def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
-        return function(other, self) if is_array_like(other) else NotImplemented
+        return function(self, other) if is_array_like(other) else _not_an_operand(other)
 
     return method
+
+
+def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Array, other: Any) -> Any:
+        return function(other, self) if is_array_like(other) else _not_an_operand(other)
+
+    return method
+
+
+def _not_an_operand(other: Any) -> Any:
+    """Raises TypeMismatch for a list or a tuple, which Python would try to repeat or to join: its
+    own error would be about an index. Their subclasses may know what to do."""
+    if type(other) in (list, tuple):
+        kind = type(other).__name__
+        raise TypeMismatch(
+            f"arrays take no {kind} as the other operand; make an array of the {kind}"
+        )
+    return NotImplemented
 
 
 def _flatten_shape(args: tuple) -> Any:
@@ -96,11 +116,6 @@ def astype(self: Array, dtype: Any, copy: bool = False) -> Array:
     return self if wanted is self.type.dtype and not self.weak else _converted(self, wanted)
 
 
-def view(self: Array, dtype: Any) -> Array:
-    """The same bits read as another dtype of the same width."""
-    return e.OPS["bitcast"](self, dtype=dt.canonicalize(dtype, explicit=True))
-
-
 def _iterate(self: Array) -> Iterator[Array]:
     if not self.shape:
         raise TypeError("iteration over a 0-d array")
@@ -123,6 +138,14 @@ def round_(self: Array, decimals: int = 0) -> Array:
     return rounding.round(self, decimals)
 
 
+def _rounded(self: Array, decimals: int | None = None) -> Array:
+    """`round(x)`: integers, as in JAX; `round(x, 1)`: floats."""
+    rounded = rounding.round(self, decimals or 0)
+    if decimals is not None or dt.is_complex(self.type.dtype):
+        return rounded
+    return rounded.astype(dt.default_int())
+
+
 def copy(self: Array) -> Array:
     """The same values."""
     return e.OPS["copy"](self)
@@ -139,7 +162,7 @@ def _operators() -> dict[str, Callable[..., Any]]:
         table[f"__{name}__"] = _operator(function)
         table[f"__r{name}__"] = _reflected(function)
     for name, function in _COMPARE.items():
-        table[f"__{name}__"] = _operator(function)
+        table[f"__{name}__"] = _comparison(function)
     return table
 
 
@@ -155,7 +178,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__iter__": _iterate,
     "__contains__": _contains,
     "__hash__": _hash,
-    "__round__": round_,
+    "__round__": _rounded,
     "__array_namespace__": array_api.array_namespace,
     "__dlpack__": array_api.dlpack,
     "__dlpack_device__": array_api.dlpack_device,
@@ -163,7 +186,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "reshape": reshape,
     "transpose": transpose,
     "astype": astype,
-    "view": view,
+    "view": bit_views.view,
     "round": round_,
     "copy": copy,
     "flatten": manipulation.ravel,

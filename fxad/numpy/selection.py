@@ -142,13 +142,14 @@ def put_along_axis(
     arr: Any,
     indices: Any,
     values: Any,
-    axis: int,
+    axis: int | None,
     inplace: bool = True,
     *,
     mode: str | None = None,
 ) -> Array:
     """arr with `values` at each lane's own indices; returns the new array. What is out of range is
-    dropped, or with mode "clip" goes to the nearest place.
+    dropped, or with mode "clip" goes to the nearest place. Along other axes one index serves all
+    lanes; axis=None: indices into the flattened array.
 
     >>> x = jnp.zeros((2, 2))
     >>> jnp.put_along_axis(x, jnp.array([[1], [0]]), 5.0, axis=1, inplace=False)
@@ -156,10 +157,23 @@ def put_along_axis(
            [5., 0.]], dtype=float32)
     """
     value, index = value_of(arr), value_of(indices, "put_along_axis")
+    if axis is None:
+        flat = put_along_axis(reshape(value, (-1,)), index, values, 0, inplace, mode=mode)
+        return reshape(flat, value.shape)
     at = axis_index(axis, value.ndim, "put_along_axis")
+    if index.ndim != value.ndim:
+        raise ShapeError(f"put_along_axis: indices {index.type} need as many axes as {value.type}")
     if mode is None:
         check_indices("put_along_axis", index, value.shape, at)
-    update = spread_to(update_for(values, value.dtype), index.shape)
+    lanes = (*value.shape[:at], index.shape[at], *value.shape[at + 1 :])
+    if result_shape("put_along_axis", [index.shape, lanes]) != lanes:
+        raise ShapeError(f"put_along_axis: indices {index.type} have more lanes than {value.type}")
+    given = update_for(values, value.dtype)
+    if result_shape("put_along_axis", [given.shape, index.shape]) != index.shape:
+        raise ShapeError(
+            f"put_along_axis: values {given.type} do not broadcast to indices {index.type}"
+        )
+    update, index = spread_to(spread_to(given, index.shape), lanes), spread_to(index, lanes)
     value, index, update = (moveaxis(v, at, -1) for v in (value, index, update))
     lead = value.ndim - 1
     out = OPS["scatter"](

@@ -18,6 +18,7 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.promotion import check_int_fits
 from fxad.core.semantics import semantics
 from fxad.ir.program import OPS
 from fxad.numpy.core import cast, shape_tuple, value_of
@@ -39,7 +40,8 @@ def low_mode(name: str, mode: str | None) -> None:
 
 def key(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
     """The key of an integer seed (a Python int of up to 64 bits, or one integer array): u32[2], or
-    a typed one under `fxad.as_jax`.
+    a typed one under `fxad.as_jax`. As in JAX, only its lower 32 bits count unless `enable_x64` is
+    on.
 
     Raises TypeMismatch for other seeds or generators than "threefry2x32".
 
@@ -64,7 +66,7 @@ def PRNGKey(seed: Any, *, impl: str | None = None, dtype: None = None) -> Array:
     if value.shape or not dt.is_integer(value.dtype):
         raise TypeMismatch(f"key: the seed must be one integer, not {value.type}")
     low = OPS["reshape"](OPS["convert"](value, dtype=dt.uint32), shape=(1,))
-    if value.dtype.itemsize < 8:
+    if value.dtype.itemsize < 8 or not dt.x64_enabled():
         high = Concrete(np.zeros(1, np.uint32))
     else:
         high = OPS["convert"](OPS["shr_logical"](value, 32), dtype=dt.uint32)
@@ -117,14 +119,16 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key made from a key and an integer, for instance a step number.
+    """A new key made from a key and an integer, for instance a step number. Raises NumberOverflow
+    for a Python int that is negative or has more than 32 bits.
 
     >>> key = fxad.random.key(0)
     >>> [fxad.random.fold_in(key, step).tolist() for step in range(2)]
     [[1797259609, 2579123966], [928981903, 3453687069]]
     """
     if isinstance(data, int | np.integer) and not isinstance(data, bool):
-        data = Concrete(np.asarray(int(data) & 0xFFFFFFFF, np.uint32))
+        check_int_fits(int(data), dt.uint32)
+        data = Concrete(np.asarray(int(data), np.uint32))
     number = value_of(data, "fold_in: data")
     if number.shape or not dt.is_integer(number.dtype):
         raise TypeMismatch(f"fold_in: data must be one integer, not {number.type}")

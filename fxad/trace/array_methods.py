@@ -75,7 +75,7 @@ class ArrayMethods:
     def __hash__(self) -> int:
         """Raises TypeError: arrays compare element by element."""
 
-    def __round__(self, decimals: int = 0) -> Array: ...
+    def __round__(self, decimals: int | None = None) -> Array: ...
 
     # ------------------------------------------------------------ shape
 
@@ -137,8 +137,9 @@ class ArrayMethods:
     def astype(self, dtype: Any, copy: bool = False) -> Array:
         """Converted to a dtype."""
 
-    def view(self, dtype: Any) -> Array:
-        """The same bits read as another dtype of the same width."""
+    def view(self, dtype: Any = None) -> Array:
+        """The same bits read as another dtype; the last axis gets as many more or fewer elements
+        as these take fewer or more bytes."""
 
     def copy(self) -> Array:
         """The same values."""
@@ -327,8 +328,8 @@ class ArrayMethods:
     # ------------------------------------------------------------ array API
 
     @property
-    def device(self) -> str:
-        """Where the elements are: "cpu"."""
+    def device(self) -> Any:
+        """Where the elements are: the device that there is."""
 
     @property
     def aval(self) -> Any:

@@ -48,7 +48,7 @@ def test_arrays_name_their_namespace_and_device():
     x = jnp.ones(3)
     assert x.__array_namespace__() is jnp
     assert x.__array_namespace__(api_version="2025.12") is jnp
-    assert x.device == "cpu" and x.to_device(x.device) is x
+    assert x.device.platform == "cpu" and x.to_device(x.device) is x
     with pytest.raises(BadArgument, match="unknown version"):
         x.__array_namespace__(api_version="1999.12")
     with pytest.raises(BadArgument, match="no device 'gpu'"):
@@ -74,7 +74,7 @@ def test_arrays_name_their_namespace_and_device():
     ],
 )
 def test_creation_takes_a_device(make):
-    assert make(device="cpu").device == "cpu"
+    assert make(device="cpu").device in fxad.devices()
     with pytest.raises(BadArgument, match="no device"):
         make(device="gpu")
 

@@ -1,4 +1,4 @@
-"""What type checkers are told about Array is what Array has."""
+"""Methods of Array: what type checkers are told of them, and what they give."""
 
 import inspect
 
@@ -7,7 +7,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.numpy.methods import METHODS, PROPERTIES
 from fxad.trace.array import Concrete
 from fxad.trace.array_methods import ArrayMethods
@@ -56,3 +56,57 @@ def test_numpys_functions_call_the_methods(name):
 def test_arrays_are_no_place_for_results():
     with pytest.raises(BadArgument, match="sum: arrays are immutable, so out= must be None"):
         jnp.ones(3).sum(out=np.zeros(()))
+
+
+def test_round_gives_integers_as_python_has_it():
+    x = jnp.array([1.5, 2.5, -0.6])
+    assert round(x).dtype == np.int32 and round(x).tolist() == [2, 2, -1]
+    assert round(x, 1).dtype == np.float32
+    assert [*range(round(jnp.float32(2.5)))] == [0, 1]
+    assert fxad.jit(round)(jnp.bfloat16(3.4)).dtype == np.int32
+    assert round(jnp.complex64(1.6 + 2j)) == 2 + 2j
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("uint8", "float32"),
+        ("float32", "uint16"),
+        ("uint16", "complex64"),
+        ("complex64", "int8"),
+        ("int8", "bool"),
+        ("bool", "uint32"),
+        ("uint32", "int32"),
+        ("complex64", "float32"),
+    ],
+)
+def test_views_are_numpys(source, target):
+    x = np.random.default_rng(0).integers(0, 2, (2, 16)).astype(source)
+    for function in (lambda x: x.view(target), fxad.jit(lambda x: x.view(target))):
+        got = function(jnp.asarray(x))
+        assert got.dtype == target and got.shape == x.view(target).shape
+        np.testing.assert_array_equal(np.asarray(got), x.view(target))
+
+
+def test_views_that_do_not_divide():
+    x = jnp.ones((2, 3), jnp.uint8)
+    assert x.view() is x
+    with pytest.raises(ShapeError, match="last axis of u8\\[2,3\\] has 3 bytes"):
+        x.view(jnp.uint16)
+    with pytest.raises(ShapeError, match="without axes"):
+        x[0, 0].view(jnp.uint16)
+
+
+@pytest.mark.parametrize("other", [[1.0, 2.0], (1.0, 2.0)], ids=["list", "tuple"])
+def test_a_list_is_no_operand(other):
+    x, name = jnp.ones(2), type(other).__name__
+    for function in (lambda: x * other, lambda: other * x, lambda: other + x, lambda: x - other):
+        with pytest.raises(TypeMismatch, match=f"no {name} as the other operand"):
+            function()
+    assert (x == other) is False
+
+    class Scaled(list):
+        def __rmul__(self, factor):
+            return "its own"
+
+    assert x * Scaled() == "its own"

@@ -235,6 +235,8 @@ def test_holomorphic_and_complex():
         fxad.grad(lambda z: z * z)(z)
     with pytest.raises(TypeMismatch, match="complex"):
         fxad.grad(lambda x: x * x, holomorphic=True)(0.5)
+    with pytest.raises(TypeMismatch, match="the result must be complex"):
+        fxad.grad(lambda z: jnp.abs(z), holomorphic=True)(1 + 1j)
 
 
 # ---------------------------------------------------------------- vjp, jvp, linearize, jacobians

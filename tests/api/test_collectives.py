@@ -8,7 +8,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch, UnboundAxisError
 
 X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 
@@ -119,7 +119,7 @@ def test_inside_loops_branches_and_inner_jit():
 
 
 def test_errors():
-    with pytest.raises(BadArgument, match=r"axis_name='i' \(known: none\)"):
+    with pytest.raises(UnboundAxisError, match=r"axis_name='i' \(known: none\)"):
         lax.psum(X, "i")
     with pytest.raises(BadArgument, match="known: 'i'"):
         lanes(lambda x: lax.axis_index("k"), X)

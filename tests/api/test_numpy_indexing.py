@@ -10,6 +10,7 @@ from numpy_draws import draw, same
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.errors import ShapeError
 
 
 class Indices:
@@ -152,6 +153,27 @@ def test_positions_out_of_range(mode):
     for call, args, want in calls:
         same(call(*args), want)
         same(fxad.jit(call)(*args), want)
+
+
+@pytest.mark.parametrize(
+    ("axis", "index"), [(1, [[0]]), (0, [[1]]), (None, [0, 4]), (-1, [[2], [0]])]
+)
+def test_put_along_axis_broadcasts_indices(axis, index):
+    wanted, index = np.zeros((2, 3), np.float32), np.array(index)
+    values = np.arange(1.0, 1.0 + index.size, dtype=np.float32).reshape(index.shape)
+    np.put_along_axis(wanted, index, values, axis)
+    got = jnp.put_along_axis(jnp.zeros((2, 3)), index, values, axis, inplace=False)
+    np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
+def test_put_along_axis_says_what_does_not_fit():
+    x = jnp.zeros((2, 3))
+    with pytest.raises(ShapeError, match="do not broadcast to indices"):
+        jnp.put_along_axis(x, np.array([[0]]), np.ones((2, 1), np.float32), 1, inplace=False)
+    with pytest.raises(ShapeError, match="more lanes"):
+        jnp.put_along_axis(x[:1], np.array([[0], [1]]), 1.0, 1, inplace=False)
+    with pytest.raises(ShapeError, match="as many axes"):
+        jnp.put_along_axis(x, np.array([0]), 1.0, 1, inplace=False)
 
 
 def test_positions_that_no_mode_brings_into_range():

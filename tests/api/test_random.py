@@ -18,11 +18,20 @@ EVEN = 5 / math.sqrt(COUNT)  # five standard errors of a mean of unit variance
 def test_keys_of_seeds():
     assert random.key(5).tolist() == [0, 5]
     assert random.PRNGKey(-1).tolist() == [0, 2**32 - 1]
-    assert random.key(2**40 + 3).tolist() == [256, 3]
+    # As in JAX: 32 bits of a seed count, 64 under enable_x64.
+    assert random.key(2**40 + 3).tolist() == [0, 3]
+    assert random.key(np.int64(2**40 + 3)).tolist() == [0, 3]
+    assert fxad.jit(random.key)(np.int64(2**40 + 3)).tolist() == [0, 3]
+    with fxad.enable_x64(True):
+        assert random.key(2**40 + 3).tolist() == [256, 3]
+        assert fxad.jit(random.key)(np.int64(2**40 + 3)).tolist() == [256, 3]
     assert fxad.jit(random.key)(np.int32(9)).tolist() == [0, 9]
     assert random.split(KEY).shape == (2, 2)
     assert random.split(KEY, (3, 4)).shape == (3, 4, 2)
     assert random.wrap_key_data(random.key_data(KEY)).tolist() == KEY.tolist()
+    for far in (-1, 2**32):
+        with pytest.raises(OverflowError):
+            random.fold_in(KEY, far)
     for wrong in (1.5, "seed"):
         with pytest.raises(TypeMismatch):
             random.key(wrong)

@@ -315,11 +315,9 @@ random_unwrap: Primitive[Array] = define(
 def seed_words(seed: int) -> np.ndarray:
     """The key u32[2] of an integer seed: its upper and lower half.
 
-    A seed of 32 bits has upper half 0, negative ones too; under `enable_x64` a negative seed is a
-    64-bit number, and its upper half is all ones.
+    The upper half is 0 unless `enable_x64` is on: as in JAX, a seed is a number of 32 bits then.
     """
     if not -(2**63) <= seed < 2**64:
         raise TypeMismatch(f"a seed has at most 64 bits, got {seed}")
-    narrow = not dt.x64_enabled() and -(2**31) <= seed < 2**32
-    high = 0 if narrow else seed >> 32 & 0xFFFFFFFF
+    high = seed >> 32 & 0xFFFFFFFF if dt.x64_enabled() else 0
     return np.array([high, seed & 0xFFFFFFFF], U32)

@@ -1,0 +1,62 @@
+"""An array's bits read as another dtype (`Array.view`).
+
+jnp.ones(2).view(jnp.uint8)            # uint8[8]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fxad.core import dtypes as dt
+from fxad.core.errors import ShapeError
+from fxad.core.lazy import later
+from fxad.numpy import elementwise as e
+from fxad.numpy.core import stack_values
+from fxad.numpy.manipulation import reshape
+from fxad.trace.array import Array
+
+if TYPE_CHECKING:
+    from fxad.lax import operators
+else:
+    operators = later("fxad.lax.operators")
+
+
+def view(self: Array, dtype: Any = None) -> Array:
+    """The same bits read as another dtype. Where elements take another number of bytes, the last
+    axis has as many more or fewer of them; raises ShapeError where it does not divide, and for an
+    array without axes."""
+    if dtype is None:
+        return self
+    wanted, own = dt.canonicalize(dtype, explicit=True), self.type.dtype
+    if wanted == own:
+        return self
+    old, new = own.itemsize, wanted.itemsize
+    if old != new and not self.shape:
+        raise ShapeError(f"view: an array without axes keeps its {old} bytes, {wanted} has {new}")
+    if self.shape and self.shape[-1] * old % new:
+        raise ShapeError(
+            f"view: the last axis of {self.type} has {self.shape[-1] * old} bytes, which are no "
+            f"multiple of the {new} of {wanted}"
+        )
+    if dt.is_complex(own):
+        return view(_parts(self), wanted)
+    if dt.is_complex(wanted):
+        parts = view(self, dt.real_of(wanted))
+        parts = reshape(parts, (*parts.shape[:-1], -1, 2))
+        return e.OPS["complex"](parts[..., 0], parts[..., 1])
+    if own == dt.bool_:
+        return view(self.astype(dt.uint8), wanted)
+    if wanted == dt.bool_:
+        return view(self, dt.uint8) != 0
+    if old == new:
+        return operators.bitcast_convert_type(self, wanted)
+    lead = self.shape[:-1]
+    if new < old:
+        return reshape(operators.bitcast_convert_type(self, wanted), (*lead, -1))
+    return operators.bitcast_convert_type(reshape(self, (*lead, -1, new // old)), wanted)
+
+
+def _parts(value: Array) -> Array:
+    """Real and imaginary parts in turn, along the last axis."""
+    parts = stack_values([e.real(value), e.imag(value)], -1)
+    return reshape(parts, (*value.shape[:-1], -1))
