@@ -62,7 +62,9 @@ class ScalarType:
         self.__name__ = dtype.name
 
     def __call__(self, x: Any = 0) -> Array:
-        """The value as an array of this dtype; also for traced values."""
+        """The value as an array of this dtype; also for traced values, and for a number's text."""
+        if isinstance(x, str):
+            x = int(x) if dt.is_integer(self.dtype) else float(x)
         return asarray(x, self.dtype)
 
     def __eq__(self, other: object) -> bool:

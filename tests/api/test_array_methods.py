@@ -110,3 +110,11 @@ def test_a_list_is_no_operand(other):
             return "its own"
 
     assert x * Scaled() == "its own"
+
+
+def test_numbers_from_text():
+    assert jnp.float32("1.5") == 1.5 and jnp.float32("-inf") == -np.inf
+    assert jnp.int8("-3").dtype == np.int8
+    assert np.isnan(jnp.bfloat16("nan"))
+    with pytest.raises(ValueError, match="could not convert"):
+        jnp.float32("one")
