@@ -24,9 +24,6 @@ from fxad.trace.tracer import type_of
 GROUP = 16  # ops compiled together
 TYPED = ("nextafter", "bitcast", "convert")  # mean something else on wider operands
 DTYPES = [d for dtypes in KINDS.values() for d in dtypes]
-SHAPES = (dt.bool_, dt.int32, dt.float32, dt.complex64)  # one of each kind, for all shapes
-MOVES = "broadcast concatenate dynamic_slice pad reshape reverse slice transpose".split()
-OF_ONE_WIDTH = (dt.int16, dt.int64, dt.uint8, dt.uint32)  # with the other integers
 
 
 class Use(NamedTuple):
@@ -54,28 +51,6 @@ def _groups() -> list[Any]:
     return found
 
 
-def _uses(name: str, dtype: np.dtype) -> list[Use]:
-    """An op's samples, without elementwise ones that other dtypes or the tests of corners run:
-    loops over no axes or no elements do not depend on the dtype; all pairs of integers' corners
-    are below, and all conversions. What only moves elements does so by their width."""
-    op = OPS[name]
-    uses = [Use(op, sample) for sample in samples(op, dtype)]
-    if dtype in SHAPES or (name in MOVES and dtype not in OF_ONE_WIDTH):
-        return uses
-    if name in MOVES or (name == "convert" and dt.is_integer(dtype)):
-        return []
-    if not isinstance(op, Elementwise):
-        return uses
-    uses = [use for use in uses if not use.arrays() or any(a.ndim and a.size for a in use.arrays())]
-    return [use for use in uses if not (dt.is_integer(dtype) and _has_corners(use))]
-
-
-def _has_corners(use: Use) -> bool:
-    args, params = use.sample.args, use.sample.params
-    known = params or any(isinstance(a, Lit) for a in args)
-    return len(args) < 3 and not known and use.op.name not in SKIPPED
-
-
 def run_compiled(uses: Sequence[Use]) -> list[tuple[Any, ...]]:
     """All uses in one compiled function."""
 
@@ -89,7 +64,7 @@ def run_compiled(uses: Sequence[Use]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(("dtype", "names"), _groups())
 def test_compiled_code_matches_the_reference(dtype: np.dtype, names: list[str]) -> None:
-    uses = [use for name in names for use in _uses(name, dtype)]
+    uses = [Use(OPS[n], s) for n in names for s in samples(OPS[n], dtype)]
     for use, results in zip(uses, run_compiled(uses), strict=True):
         wanted = reference(use.op, use.sample.args, use.sample.params)
         precise = _precise(use, dtype)
