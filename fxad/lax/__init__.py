@@ -31,6 +31,7 @@ from fxad.lax.convolution import (
     conv,
     conv_dimension_numbers,
     conv_general_dilated,
+    conv_general_dilated_patches,
     conv_transpose,
     conv_with_general_padding,
 )
@@ -274,6 +275,7 @@ __all__ = [
     "conv",
     "conv_dimension_numbers",
     "conv_general_dilated",
+    "conv_general_dilated_patches",
     "conv_general_permutations",
     "conv_general_shape_tuple",
     "conv_shape_tuple",

@@ -1,4 +1,5 @@
-"""Convolutions: conv_general_dilated, conv, conv_with_general_padding, conv_transpose.
+"""Convolutions: conv_general_dilated and its patches, conv, conv_with_general_padding,
+conv_transpose.
 
 y = conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
@@ -25,7 +26,7 @@ from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.lax.shapes import pad as padded
 from fxad.lax.windows import padtype_to_pads
-from fxad.numpy.core import promoted, stack_values
+from fxad.numpy.core import promoted, stack_values, value_of
 from fxad.numpy.manipulation import slice_axis
 from fxad.numpy.products import product
 from fxad.trace.array import Array
@@ -235,12 +236,24 @@ def _convolve(
     x = OPS["transpose"](x, permutation=(batch, *spatial, features))
     outputs, inputs, *window = numbers.rhs_spec
     w = OPS["transpose"](w, permutation=(*window, inputs, outputs))
-    if any(entry != (0, 0, 0) for entry in config):
-        x = padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
-    for axis in range(len(spatial)):
-        x = _windows(x, axis + 1, w.shape[axis], strides[axis], spread[axis])
+    x = _all_windows(x, w.shape[: len(spatial)], strides, config, spread)
     out = _contract(x, w, *groups, wide, precision)
     return _in_order(out, numbers.out_spec)
+
+
+def _all_windows(
+    x: Array,
+    lengths: Sequence[int],
+    strides: Sequence[int],
+    config: Sequence[tuple[int, int, int]],
+    spread: Sequence[int],
+) -> Array:
+    """[batch, spatial..., features] -> [batch, out..., kernel..., features]."""
+    if any(entry != (0, 0, 0) for entry in config):
+        x = padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
+    for axis, length in enumerate(lengths):
+        x = _windows(x, axis + 1, length, strides[axis], spread[axis])
+    return x
 
 
 @functools.cache
@@ -272,6 +285,65 @@ def _contract(x: Array, w: Array, features: int, batches: int, wide: Any, precis
     order = (*range(1, out.ndim - 1), 0, out.ndim - 1)
     out = OPS["transpose"](out, permutation=order)
     return OPS["reshape"](out, shape=(*out.shape[:-2], out.shape[-2] * out.shape[-1]))
+
+
+def conv_general_dilated_patches(
+    lhs: Any,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Any,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """The windows that a kernel of `filter_shape` meets in `conv_general_dilated`, one after the
+    other along the axis of features: of each feature all elements of the window, in the order of
+    the kernel's axes.
+
+    `precision` changes nothing, for nothing is multiplied. Raises ShapeError or BadArgument.
+
+    >>> x = jnp.arange(5.0)[None, None]
+    >>> fxad.lax.conv_general_dilated_patches(x, (3,), (1,), "VALID")[0]
+    Array([[0., 1., 2.],
+           [1., 2., 3.],
+           [2., 3., 4.]], dtype=float32)
+    """
+    x, count = value_of(lhs, "conv_general_dilated_patches"), len(filter_shape)
+    shape = _kernel_shape(filter_shape, dimension_numbers)
+    numbers = conv_dimension_numbers(x.shape, shape, dimension_numbers)
+    batch, features, *spatial = numbers.lhs_spec
+    window = numbers.rhs_spec[2:]
+    strides = _per_axis("window_strides", window_strides, count)
+    holes = _per_axis("lhs_dilation", lhs_dilation, count)
+    spread = _per_axis("rhs_dilation", rhs_dilation, count)
+    lengths = _per_axis("filter_shape", [shape[i] for i in window], count)
+    sizes = [_dilated(x.shape[i], d) for i, d in zip(spatial, holes, strict=True)]
+    kernel = [_dilated(n, d) for n, d in zip(lengths, spread, strict=True)]
+    pads = _pads(padding, sizes, kernel, strides)
+    config = [(low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)]
+    x = OPS["transpose"](x, permutation=(batch, *spatial, features))
+    x = _all_windows(x, lengths, strides, config, spread)
+    kernels = sorted(range(count), key=window.__getitem__)
+    order = (*range(count + 1), 2 * count + 1, *(count + 1 + i for i in kernels))
+    out = OPS["transpose"](x, permutation=order)
+    out = OPS["reshape"](out, shape=(*out.shape[: count + 1], math.prod(out.shape[count + 1 :])))
+    if preferred_element_type is not None:
+        out = out.astype(preferred_element_type)
+    return _in_order(out, numbers.out_spec)
+
+
+def _kernel_shape(filter_shape: Sequence[int], dimension_numbers: Any) -> tuple[int, ...]:
+    """Of a kernel with a single input and output feature, its axes as `dimension_numbers` has
+    them."""
+    sizes, rank = iter(filter_shape), len(filter_shape) + 2
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        single = {*dimension_numbers.rhs_spec[:2]}
+    else:
+        spec = "OI" if dimension_numbers is None else dimension_numbers[1]
+        single = {i for i, letter in enumerate(spec) if letter in "OI"}
+    return tuple(1 if i in single else next(sizes, 1) for i in range(rank))
 
 
 def conv(

@@ -129,6 +129,7 @@ SIZES = np.array([1, X.shape[0] - 2], np.int32)
 lax.call("ragged_dot", X, np.stack([X.T, Y.T]), SIZES)
 IMAGE, FILTER = CUBE[None], CUBE[:1, None, :2, :2].repeat(2, 1)
 lax.call("conv conv_general_dilated conv_with_general_padding", IMAGE, FILTER, (1, 1), "SAME")
+lax.call("conv_general_dilated_patches", IMAGE, (2, 2), (1, 1), "SAME")
 lax.use(
     "conv_transpose",
     lambda x, w: l.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=("NCHW", "OIHW", "NCHW")),

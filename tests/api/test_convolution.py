@@ -248,6 +248,42 @@ def test_signal_of_complex_numbers_and_matrices() -> None:
         signal.convolve2d(z, w)
 
 
+def test_patches_are_the_windows() -> None:
+    x = R.standard_normal((2, 6, 7, 3)).astype(np.float32)
+    wanted = np.lib.stride_tricks.sliding_window_view(x, (3, 2), (1, 2))[:, ::2]
+    axes = ("NHWC", "HWIO", "NHWC")
+    got = lax.conv_general_dilated_patches(x, (3, 2), (2, 1), "VALID", dimension_numbers=axes)
+    np.testing.assert_array_equal(got, wanted.reshape(2, 2, 6, 18))
+    w = R.standard_normal((4, 3, 3, 2)).astype(np.float32)  # OIHW
+    options = {"lhs_dilation": (2, 1), "rhs_dilation": (1, 2)}
+    turned = ("NHWC", "OIHW", "NCHW")
+    strides, pads = (1, 2), [(2, -1), (1, 1)]
+    patches = lax.conv_general_dilated_patches(
+        x, (3, 2), strides, pads, dimension_numbers=turned, **options
+    )
+    product = np.einsum("nphw,op->nohw", patches, w.reshape(4, -1))
+    want = lax.conv_general_dilated(x, w, strides, pads, dimension_numbers=turned, **options)
+    np.testing.assert_allclose(product, want, rtol=1e-4, atol=1e-5)
+    with pytest.raises(BadArgument, match="window_strides"):
+        lax.conv_general_dilated_patches(x, (3, 2), (1,), "VALID", dimension_numbers=axes)
+    with pytest.raises(ShapeError, match="equally many axes"):
+        lax.conv_general_dilated_patches(x, (3,), (1,), "VALID")
+
+
+@pytest.mark.peers
+def test_patches_like_jax() -> None:
+    theirs = pytest.importorskip("jax").lax
+    x = R.standard_normal((2, 6, 7, 3)).astype(np.float32)
+    for axes in (None, ("NHWC", "HWIO", "NCHW"), ("NHWC", "WIHO", "NWHC")):
+        for options in ({}, {"lhs_dilation": (2, 1)}, {"rhs_dilation": (1, 2)}):
+            given = (2, 3), (2, 1), "SAME" if not options else [(1, 0), (2, 1)]
+            got, wanted = (
+                lib.conv_general_dilated_patches(x, *given, dimension_numbers=axes, **options)
+                for lib in (lax, theirs)
+            )
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
 @pytest.mark.peers
 def test_like_jax() -> None:
     theirs = pytest.importorskip("jax").lax
