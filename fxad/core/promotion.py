@@ -240,8 +240,11 @@ def promote_types(a: Any, b: Any) -> np.dtype:
     )[0]
 
 
-def check_int_fits(value: int, dtype: np.dtype) -> None:
-    """Raise OverflowError if the Python int `value` lies outside the integer dtype's range.
+WIDER = "convert the array to a wider dtype first (x.astype(...)), or wrap the number yourself"
+
+
+def check_int_fits(value: int, dtype: np.dtype, advice: str = WIDER) -> None:
+    """Raise NumberOverflow if the Python int `value` lies outside the integer dtype's range.
 
     Floats round or become inf like any other conversion and are not checked; a bool takes any.
     """
@@ -252,6 +255,5 @@ def check_int_fits(value: int, dtype: np.dtype) -> None:
         shown = str(value) if abs(value) < 10**30 else f"of {value.bit_length()} bits"
         raise NumberOverflow(
             f"the Python int {shown} does not fit {dtype}, whose range is "
-            f"[{info.min}, {info.max}]; convert the array to a wider dtype first "
-            f"(x.astype(...)), or wrap the number yourself"
+            f"[{info.min}, {info.max}]; {advice}"
         )

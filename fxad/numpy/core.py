@@ -106,6 +106,9 @@ def asarray(
     return array(a, dtype, copy=copy)
 
 
+_OTHER = "pass a dtype that holds it (dtype=), or wrap the number yourself"
+
+
 def _as_array(object: Any, dtype: Any) -> Array:
     wanted = None if dtype is None else dt.canonicalize(dtype, explicit=True)
     if isinstance(object, list | tuple):
@@ -117,7 +120,7 @@ def _as_array(object: Any, dtype: Any) -> Array:
             return Borrowed(_cast_numpy(np.asarray(object), wanted))
         if is_python_scalar(object) and wanted is not None:
             if isinstance(object, int):
-                check_int_fits(int(object), wanted)
+                check_int_fits(int(object), wanted, _OTHER)
             return Concrete(np.asarray(object).astype(wanted))
         value = to_value(object)
     else:
@@ -175,7 +178,7 @@ def _fitting(plain: np.ndarray, leaves: Sequence[Any], wanted: np.dtype) -> np.n
         if plain.min() < info.min or plain.max() > info.max:
             for number in leaves:
                 if isinstance(number, int):
-                    check_int_fits(number, wanted)
+                    check_int_fits(number, wanted, _OTHER)
     return _cast_numpy(plain, wanted)
 
 
@@ -183,7 +186,7 @@ def _of_long_ints(plain: np.ndarray, wanted: np.dtype | None) -> Array:
     """A sequence of ints of which one has more than 64 bits."""
     wanted = dt.default_int() if wanted is None else wanted
     for number in plain.flat:
-        check_int_fits(number, wanted)
+        check_int_fits(number, wanted, _OTHER)
     return Concrete(plain.astype(np.float64).astype(wanted))
 
 

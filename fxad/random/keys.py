@@ -127,7 +127,7 @@ def fold_in(key: Any, data: Any) -> Array:
     [[1797259609, 2579123966], [928981903, 3453687069]]
     """
     if isinstance(data, int | np.integer) and not isinstance(data, bool):
-        check_int_fits(int(data), dt.uint32)
+        check_int_fits(int(data), dt.uint32, "data & 0xFFFFFFFF keeps its lower bits")
         data = Concrete(np.asarray(int(data), np.uint32))
     number = value_of(data, "fold_in: data")
     if number.shape or not dt.is_integer(number.dtype):
