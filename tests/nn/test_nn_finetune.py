@@ -93,7 +93,7 @@ def same(left, right):
 
 
 def test_adapters_learn_and_what_is_saved_computes_the_same(tmp_path, base, chats):
-    tuned = finetune(options(tmp_path, base, chats, steps=60, dropout=0.05))
+    tuned = finetune(options(tmp_path, base, chats, steps=60))
     history = [loss for _, loss in tuned.result.run.history["train"]]
     assert history[-1] < 0.6 * history[0]
     assert [path.name for path in tuned.saved] == ["adapter", "merged"]
@@ -101,7 +101,7 @@ def test_adapters_learn_and_what_is_saved_computes_the_same(tmp_path, base, chat
     assert merged.config.dtype == "bfloat16"
     model = fxad_nn.load(base)
     params, lora = load_adapters(tmp_path / "run" / "adapter", model.params, model.config)
-    assert (lora.rank, lora.alpha, lora.dropout) == (4, 8.0, 0.05)
+    assert (lora.rank, lora.alpha, lora.dropout) == (4, 8.0, 0.0)
     again, rounding = merge_lora(params, model.config)
     same(again, merged.params)
     assert tuned.rounding == rounding
@@ -270,6 +270,10 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, base, chats):
     assert ended.result.run.history == whole.result.run.history
     same(ended.result.run.params, whole.result.run.params)
     same(ended.result.run.state, whole.result.run.state)
+    losses = [loss for _, loss in whole.result.run.history["train"]]
+    assert losses[-1] < losses[0]
+    model = fxad_nn.load(base)
+    assert load_adapters(whole.saved[0], model.params, model.config)[1].dropout == 0.05
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, base, chats):
