@@ -417,6 +417,35 @@ def test_answers_end_and_long_conversations_lose_their_oldest_turns(base, monkey
     assert "".join(spelled(tokenizer, [], [*tokenizer.encode("a")])) == "a"
 
 
+def test_a_question_beyond_the_context_is_refused_and_the_chat_goes_on(base, capsys, monkeypatch):
+    model, tokenizer = fxad_nn.load(base), from_directory(base)
+    given = model.params, model.config, tokenizer, chat_template.from_directory(base)
+    counts = []
+
+    def drawn(params, config, prompt, count, **limits):
+        counts.append((len(prompt), count))
+        return iter(())
+
+    monkeypatch.setattr("fxad_nn.chat.generate", drawn)
+    talk = Chat(*given, system="Be brief.", tokens=100)
+    list(talk.ask("What comes after 1? " * 3))
+    ((prompt, count),) = counts
+    assert prompt + count == model.config.context and count < 100
+    said = talk.messages
+    with pytest.raises(DataError, match=r"the question takes \d+ tokens with what the system says"):
+        talk.ask("What comes after 1? " * 100)
+    assert talk.messages == said and len(counts) == 1
+
+    flags = ["sample", str(base), "--chat", "--tokens", "6"]
+    assert main([*flags, "--prompt", "What? " * 200]) == 2
+    assert "the model's context holds 128" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What? " * 200 + "\nAnd then?\n"))
+    assert main(flags) == 2
+    out, err = capsys.readouterr()
+    assert out == "\n" and "try a shorter question" in err
+    assert len(counts) == 2
+
+
 def test_only_chat_models_talk(base, tmp_path, capsys):
     assert main(["sample", str(base), "--system", "Be brief."]) == 2
     assert "give --chat too" in capsys.readouterr().err
