@@ -82,7 +82,7 @@ class Preference:
 Item = Conversation | Completion | Preference
 
 
-def read_conversations(path: Path, format: str = "auto") -> Iterator[Item]:
+def read_conversations(path: str | Path, format: str = "auto") -> Iterator[Item]:
     """The records of a file, in order.
 
     Raises DataError where the file is missing, no text, or holds a record that is damaged, too

@@ -39,7 +39,7 @@ BLOCK = 4096
 def open_mixture(
     sources: Sequence[str],
     tokenizer: str = "char",
-    vocabulary: Path | None = None,
+    vocabulary: str | Path | None = None,
     vocab: int = 50257,
     known: Tokenizer | None = None,
 ) -> Dataset:

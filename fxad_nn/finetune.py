@@ -132,7 +132,7 @@ def resume(options: FinetuneOptions) -> Run:
     return resumed(options, saved, task, options.data)
 
 
-def resumed_finetune(directory: Path, **changes: Any) -> FinetuneOptions:
+def resumed_finetune(directory: str | Path, **changes: Any) -> FinetuneOptions:
     """The options that a run was saved with, with some changed. ConfigError where steps or warm-up
     would follow from the data again: they were settled when the run began."""
     for name, least in (("steps", 1), ("warmup", 0)):
@@ -416,8 +416,9 @@ TOKENIZER_FILES = (
 )
 
 
-def copy_tokenizer(source: Path, target: Path) -> None:
+def copy_tokenizer(source: str | Path, target: str | Path) -> None:
     """Copy a model's tokenizer and chat templates; CheckpointError where the disk fails."""
+    source, target = Path(source), Path(target)
     files = {path for pattern in TOKENIZER_FILES for path in source.glob(pattern)}
     try:
         for path in sorted(files):
@@ -430,9 +431,10 @@ def copy_tokenizer(source: Path, target: Path) -> None:
         ) from error
 
 
-def save_tokenizer(source: Path, tokenizer: Subwords, target: Path) -> None:
+def save_tokenizer(source: str | Path, tokenizer: Subwords, target: str | Path) -> None:
     """Write a tokenizer that was made from the one of the model `source`, with all that stands
     beside that, its chat templates too. CheckpointError where the disk fails."""
+    source, target = Path(source), Path(target)
     copy_tokenizer(source, target)
     path = target / TOKENIZER_CONFIG
     try:

@@ -19,12 +19,13 @@ from fxad_nn.errors import DataError
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors put before UTF-8
 
 
-def records(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+def records(path: str | Path, most: int) -> Iterator[tuple[int, bytes]]:
     """(the line it begins on, its text) of every record; blank lines are passed over.
 
     Raises DataError, with the line, where a record is longer than `most` bytes or an array has no
     end, and where the file cannot be read.
     """
+    path = Path(path)
     if not path.is_file():
         raise DataError(f"{path} {'is no file' if path.exists() else 'is missing'}")
     try:

@@ -147,13 +147,13 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
     return replace(config, vocab=max(data.tokenizer.size, least)), data
 
 
-def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
+def resumed_options(directory: str | Path, **changes: Any) -> TrainOptions:
     """The options a run was saved with, some of them changed; those of `FIXED` stay."""
     return changed_options(directory, TrainOptions, FIXED, changes)
 
 
 def changed_options(
-    directory: Path,
+    directory: str | Path,
     cls: type[Options],
     fixed: tuple[str, ...],
     changes: dict[str, Any],
@@ -188,7 +188,7 @@ def changed_options(
     return options
 
 
-def saved_optimizer(directory: Path) -> Optimizer:
+def saved_optimizer(directory: str | Path) -> Optimizer:
     """The optimizer whose state the newest checkpoint of a run holds; ConfigError where it
     averages no weights."""
     options = resumed_options(directory)
@@ -281,8 +281,9 @@ def is_saved(run: Run) -> bool:
     return bool(newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir())
 
 
-def best_loss(directory: Path) -> float:
+def best_loss(directory: str | Path) -> float:
     """The validation loss of the best checkpoint that a run's directory holds; infinity if none."""
+    directory = Path(directory)
     if not store.holds_checkpoint(directory / BEST):
         return math.inf
     _, found = store.read_state(directory / BEST)

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -18,19 +19,23 @@ import pytest
 from short_run import At
 from tiny_chat_model import chat, write_chats, write_model
 
+import fxad
 import fxad_nn
 import fxad_nn.train
-from fxad_nn import chat_template, store
-from fxad_nn.adapters import load_adapters
+from fxad_nn import chat_template, hf, samples, store
+from fxad_nn.adapters import load_adapters, save_adapters
 from fxad_nn.chat import Chat, spelled
+from fxad_nn.chat_data import read_conversations
 from fxad_nn.cli import main
 from fxad_nn.epochs import Epochs
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
-from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
+from fxad_nn.finetune import begin, copy_tokenizer, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.generate import generate
-from fxad_nn.lora import merge_lora
+from fxad_nn.lora import ALL_LINEAR, add_lora, merge_lora
 from fxad_nn.loss_scale import loss_scale
+from fxad_nn.losses import read_losses, write_table
+from fxad_nn.plot import draw
 from fxad_nn.run import best_loss
 from fxad_nn.spec import named_leaves
 from fxad_nn.tokenizer import from_directory
@@ -454,6 +459,26 @@ def test_only_chat_models_talk(base, tmp_path, capsys):
     assert "has no chat template" in capsys.readouterr().err
     assert main(["sample", str(tmp_path), "--chat"]) == 2
     assert "--chat needs the directory of a chat model" in capsys.readouterr().err
+
+
+def test_paths_may_be_texts(brief, tmp_path):
+    run, model = str(brief / "run"), str(brief / "model")
+    config, params = hf.read_model(model)
+    assert hf.read_config(model) == config and hf.weight_files(model)
+    _, lora = load_adapters(f"{run}/adapter", params, config)
+    assert lora.rank == 4
+    adapted = add_lora(params, config, 4, 8.0, ALL_LINEAR, fxad.random.key(0))
+    save_adapters(f"{tmp_path}/adapter", adapted, config, lora, model)
+    hf.write_model(f"{tmp_path}/model", config, params)
+    copy_tokenizer(model, f"{tmp_path}/model")
+    assert chat_template.templates(f"{tmp_path}/model") == chat_template.templates(model)
+    assert len(list(read_conversations(f"{brief}/chat.jsonl"))) == 40
+    assert store.latest(run) == store.read_state(run)[0].parent
+    assert store.holds_checkpoint(run) and best_loss(run) < math.inf
+    history = read_losses(f"{run}/losses.jsonl")
+    write_table(history, f"{tmp_path}/losses.csv")
+    draw(history, f"{tmp_path}/loss.png", samples.latest(run))
+    assert resumed_finetune(run, steps=3).steps == 3
 
 
 # Bad input
