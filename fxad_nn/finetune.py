@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -67,6 +68,9 @@ FIXED = (
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
 goes on."""
+
+MOVABLE = ("model", "data", "eval_data")
+"""Of these the paths: a checkpoint has digests of what lies there."""
 
 ADAPTER, MERGED = "adapter", "merged"
 """What is saved in a run's directory in the end."""
@@ -125,7 +129,7 @@ def resume(options: FinetuneOptions) -> Run:
     digests = _digests(base)
     _require_unchanged(saved, options, digests)
     task = _task(options, model.config, frozen, _reference(options, trained, frozen), digests)
-    if task.source != saved.state["source"]:
+    if _contents(task.source) != _contents(saved.state["source"]):
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}; now that is {task.source}"
         )
@@ -138,7 +142,8 @@ def resumed_finetune(directory: str | Path, **changes: Any) -> FinetuneOptions:
     for name, least in (("steps", 1), ("warmup", 0)):
         if changes.get(name, least) < least:
             raise ConfigError(f"--{name} of a resumed run must be at least {least}")
-    return changed_options(directory, FinetuneOptions, FIXED, changes, before={"pack": False})
+    before = {"pack": False}
+    return changed_options(directory, FinetuneOptions, FIXED, changes, before, MOVABLE)
 
 
 def _digests(base: Path) -> dict[str, str]:
@@ -326,6 +331,11 @@ def _digest(path: Path) -> str:
     """A file's name with what it holds, in short: a changed file is not the same source."""
     with open(path, "rb") as file:
         return f"{path} ({hashlib.file_digest(file, 'sha256').hexdigest()[:12]})"
+
+
+def _contents(source: str) -> list[str]:
+    """The digests in a source, wherever its files are."""
+    return re.findall(r" \(([0-9a-f]{12})\)(?= and |$)", source)
 
 
 def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bool]]]:

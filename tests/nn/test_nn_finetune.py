@@ -316,6 +316,39 @@ def test_what_made_the_run_cannot_change_when_it_goes_on(brief):
         finetune(resumed_finetune(run, steps=4))
 
 
+def test_a_run_goes_on_from_another_directory_and_where_its_files_have_moved(
+    tmp_path, brief, monkeypatch
+):
+    home, away = tmp_path / "home", tmp_path / "away"
+    shutil.copytree(brief / "model", home / "model")
+    shutil.copy(brief / "chat.jsonl", home)
+    away.mkdir()
+    monkeypatch.chdir(home)
+    given = {"base": Path("model"), "data": Path("chat.jsonl"), "steps": 1, "eval_every": 0}
+    finetune(options(Path(), **given))
+    home.rename(tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "new")
+    assert resumed_finetune("run").model == Path("model")
+    (tmp_path / "new").rename(home)
+    monkeypatch.chdir(away)
+    run = Path("../home/run")
+    assert finetune(resumed_finetune(run, steps=2)).result.run.step == 2
+    again = resumed_finetune(run, model=home / "model", data=Path("../home/chat.jsonl"))
+    assert (again.model, again.seed) == (home / "model", 4)
+    (home / "model").rename(away / "base")
+    with pytest.raises(CheckpointError, match="home/model does not exist"):
+        finetune(resumed_finetune(run, steps=3))
+    moved = resumed_finetune(run, model="base", steps=3)
+    assert finetune(moved).result.run.step == 3
+    write_chats(away / "others.jsonl", 39)
+    with pytest.raises(DataError, match=r"was trained on .*; now that is others.jsonl"):
+        finetune(resumed_finetune(run, data="others.jsonl", steps=4))
+    settings = away / "base" / "tokenizer_config.json"
+    settings.write_bytes(settings.read_bytes().replace(b"role", b"content"))
+    with pytest.raises(CheckpointError, match="the chat template of base changed since"):
+        finetune(resumed_finetune(run, steps=4))
+
+
 def test_a_base_that_changed_is_refused_when_its_run_goes_on(tmp_path, brief):
     run, model = shutil.copytree(brief / "run", tmp_path / "run"), brief / "model"
     weights = (model / "model.safetensors").read_bytes()

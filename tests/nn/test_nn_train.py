@@ -75,6 +75,18 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, text):
         np.testing.assert_array_equal(left, right, err_msg=name)
 
 
+def test_a_run_is_resumed_from_another_directory(tmp_path, text, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(options(tmp_path, Path(text.name), steps=1, out=Path("run")))
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir("away")
+    assert resumed_options("../run").data == text
+    assert train(resumed_options("../run", steps=2)).run.step == 2
+    text.write_text("the quick brown fox" * 50, "utf-8")
+    with pytest.raises(DataError, match="give the right text"):
+        train(resumed_options("../run", steps=3))
+
+
 def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     train(options(tmp_path, text, steps=1, out=tmp_path / "run"))
     with pytest.raises(ConfigError, match="already holds a checkpoint"):
