@@ -267,8 +267,9 @@ def _preview(options: FinetuneOptions, count: int, console: Console) -> None:
 
 def _conclude_tuning(tuned: Tuned, console: Console) -> None:
     """The validation loss, and what lies where."""
-    loss = f"validation loss over the whole split: [bold]{tuned.result.val_loss:.4f}[/]"
-    console.print(loss, highlight=False)
+    if tuned.result.val_loss is not None:
+        loss = f"validation loss over the whole split: [bold]{tuned.result.val_loss:.4f}[/]"
+        console.print(loss, highlight=False)
     if tuned.rounding is not None:
         r = tuned.rounding
         largest = (

@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -282,13 +282,27 @@ def _task(
     else:
         val, source = examples(options.eval_data), f"{source} and {_digest(options.eval_data)}"
         val = val[:: -(-len(val) // options.eval_examples) or 1]
-    if not train or not val:
-        raise DataError(f"{source}: {counts}: too little to train and to validate on")
+    validates = options.eval_data is not None or options.eval_share > 0
+    if not train or (validates and not val):
+        raise DataError(f"{source}: {counts}: {_too_few(train, val, options)}")
     prompts = []
     if options.sample_every:
-        prompts = _prompts(options.sample_prompts, encoder) or asked(val, tokenizer)
+        prompts = _prompts(options.sample_prompts, encoder) or asked(val or train, tokenizer)
     corpus = Corpus(train, val, tokenizer, source, counts, digests, prompts)
     return Tuning(options, config, frozen, corpus, reference)
+
+
+def _too_few(train: Sequence[Any], val: Sequence[Any], options: FinetuneOptions) -> str:
+    """Which part of the examples is empty, and what may help."""
+    if not train and not val:
+        return "there is nothing to train on"
+    parts = f"{len(train)} of them to train and {len(val)} to validate on, and each needs one"
+    if options.eval_data is not None:
+        return f"{parts}: try another --{'data' if val else 'eval-data'}"
+    return (
+        f"{parts}: try more data, --eval-data FILE to validate on others, or --eval-share 0 to "
+        "train without validation"
+    )
 
 
 def _prompts(path: Path | None, encoder: Encoder) -> list[Prompt]:

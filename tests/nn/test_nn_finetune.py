@@ -168,6 +168,19 @@ def test_validation_has_a_file_of_its_own_or_a_share(tmp_path, base, chats):
     assert "other.jsonl" in task.source
 
 
+def test_a_run_may_be_without_validation(tmp_path, base, capsys):
+    path = write_chats(tmp_path / "one.jsonl", 1)
+    flags = ["--model", str(base), "--data", str(path), "--out", str(tmp_path / "run")]
+    flags += ["--lora", "4", "--steps", "2", "--peak", "100", "--eval-share", "0"]
+    assert main(["finetune", *flags, "--eval-every", "1", "--sample-every", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "1 to train, 0 to validate" in out and "validation loss" not in out
+    assert not (tmp_path / "run" / "best").exists()
+    assert (tmp_path / "run" / "merged").is_dir()
+    tuned = finetune(resumed_finetune(tmp_path / "run", steps=3))
+    assert tuned.result.run.step == 3 and tuned.result.val_loss is None
+
+
 def asked_alike(path):
     """Conversations for validation whose questions have one length, and so take one program."""
     return write_chats(path, 0, *({"messages": chat(i)} for i in (12, 20, 31, 35)))
@@ -526,7 +539,7 @@ def test_paths_may_be_texts(brief, tmp_path):
         ({"targets": "q_proj,w_proj"}, "called 'w_proj'"),
         ({"context": 500}, "--context 500 exceeds the model's 128"),
         ({"dpo": True}, "--dpo needs pairs"),
-        ({"eval_share": 1.0}, "--eval-share must be between 0 and 1"),
+        ({"eval_share": 1.0}, "--eval-share must be 0 or more, and below 1"),
         ({"base": None}, "fine-tuning needs --model"),
         ({"data": None}, "fine-tuning needs --data"),
         ({"format": "alpacca"}, "did you mean 'alpaca'"),
@@ -542,8 +555,16 @@ def test_data_that_cannot_be(tmp_path, base, chats):
     with pytest.raises(DataError, match="line 41 is damaged: no JSON"):
         finetune(options(tmp_path, base, chats))
     write_chats(chats, 1)
-    with pytest.raises(DataError, match="1 read, 1 used .* too little to train"):
+    with pytest.raises(DataError, match="1 read, 1 used .* 0 of them to train and 1 to validate"):
         finetune(options(tmp_path, base, chats))
+    shutil.copy(chats, tmp_path / "one.jsonl")
+    write_chats(chats, 0, {"messages": [chat(1)[0]]})
+    with pytest.raises(DataError, match="1 read, 0 used .* 1 empty, .* nothing to train on"):
+        finetune(options(tmp_path, base, chats))
+    with pytest.raises(
+        DataError, match="1 .* to train and 0 to validate on, .* another --eval-data"
+    ):
+        finetune(options(tmp_path, base, tmp_path / "one.jsonl", eval_data=chats))
     long = {"messages": [chat(1)[0], {"role": "assistant", "content": "very " * 200}]}
     write_chats(chats, 40, long)
     with pytest.raises(DataError, match=r"line 41 takes \d+ tokens, the context holds 128"):
