@@ -353,7 +353,8 @@ def _contents(source: str) -> list[str]:
 
 
 def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bool]]]:
-    """The first examples, each as pieces of text with whether they are trained."""
+    """The first examples, each as pieces of text with whether they are trained. DataError where
+    there are none."""
     if count < 0:
         raise ConfigError(f"--preview must be 0 or more, got {count}")
     directory, data = _required(options.model, "model"), _required(options.data, "data")
@@ -361,11 +362,13 @@ def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bo
     tokenizer, context = _tokenizer(options), _context(options, config)
     config = replace(config, vocab=max(config.vocab, tokenizer.size))
     encoder = _encoder(directory, tokenizer, config)
-    items = read_conversations(data, options.format)
-    for example in islice(encoded(items, encoder, context, options.too_long, Counts()), count):
+    items, counts = read_conversations(data, options.format), Counts()
+    for example in islice(encoded(items, encoder, context, options.too_long, counts), count):
         answers = [example] if isinstance(example, Example) else [example.chosen, example.rejected]
         for answer in answers:
             yield _pieces(answer, tokenizer)
+    if count and not counts.used:
+        raise DataError(f"{data}: {counts}: there is nothing to train on")
 
 
 def _pieces(example: Example, tokenizer: Tokenizer) -> list[tuple[str, bool]]:

@@ -406,6 +406,18 @@ def test_a_preview_shows_what_is_trained(tmp_path, base, chats, capsys):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_preview_of_nothing_says_what_was_read(tmp_path, base, capsys):
+    unanswered, long = chat(1)[:1], [*chat(1)[:1], {"role": "assistant", "content": "very " * 200}]
+    path = write_chats(tmp_path / "chat.jsonl", 0, {"messages": unanswered}, {"messages": long})
+    flags = ["--model", str(base), "--data", str(path), "--too-long", "drop", "--preview", "2"]
+    assert main(["finetune", *flags]) == 2
+    err = capsys.readouterr().err
+    assert "2 read, 0 used" in err and "1 empty, 1 dropped: there is nothing to train on" in err
+    path.write_text("")
+    assert main(["finetune", *flags]) == 2
+    assert "0 read, 0 used" in capsys.readouterr().err
+
+
 def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
     empty = {"messages": [chat(1)[0]]}
     path = write_chats(tmp_path / "chat.jsonl", 40, empty)
