@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fxad.core.schema import Limits, anything, parse, record, string
+from fxad.core.schema import Limits, anything, record, string
 from fxad_nn.data import make_tokenizer
 from fxad_nn.errors import ConfigError, DataError
 from fxad_nn.files import abandoned, require_writable
@@ -133,10 +133,9 @@ def pieces(path: str | Path, field: str) -> Iterator[tuple[str, bool, str, int]]
     if path.suffix in (".jsonl", ".json"):
         schema = record({field: string(most=MOST)}, others=anything)
         limits = Limits(size=MOST, values=1_000_000, depth=32)
-        for line, content in records(path, MOST):
-            where = f"{path}, line {line}"
-            found = parse(content, schema, where, DataError, limits)
-            yield found[field], True, where, len(content)
+        for one in records(path, MOST):
+            found = one.parse(schema, path, limits)
+            yield found[field], True, f"{path}, line {one.line}", len(one.text)
         return
     first = True
     for start, content in _cut(path):
