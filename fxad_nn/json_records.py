@@ -44,9 +44,8 @@ class Record:
                 raise
             line = self.line + failure.lineno - 1
             column = failure.colno + (self.column - 1 if failure.lineno == 1 else 0)
-            raise DataError(
-                f"{path}, line {line} is damaged: no JSON: {failure.msg} at column {column}"
-            ) from error
+            said = f"{failure.msg.removesuffix(' at')} at column {column}"
+            raise DataError(f"{path}, line {line} is damaged: no JSON: {said}") from error
 
 
 def records(path: str | Path, most: int) -> Iterator[Record]:

@@ -244,6 +244,7 @@ def test_a_damaged_file_names_its_line(tmp_path, content, saying):
         ('[{"messages": []}, {"ü": 1,, "messages": []}]', (1, 28), "property name"),
         ('\ufeff[{"messages": []},{"messages": []},]', (1, 36), "Expecting value"),
         ('{"messages": []}\n{"messages": []\n', (2, 16), "',' delimiter"),
+        ('{"messages": []}\n{"messages', (2, 2), "string starting at column"),
         ('{"messages": []}\n {"messages": [}\n', (2, 16), "Expecting value"),
     ],
 )
