@@ -13,12 +13,12 @@ from typing import Any
 from fxad_nn.chat_data import FORMATS
 from fxad_nn.chat_examples import TOO_LONG
 from fxad_nn.errors import ConfigError
-from fxad_nn.hf import MAX_SHARD_SIZE, shard_bytes
+from fxad_nn.hf import MAX_SHARD_SIZE
 from fxad_nn.lora import ALL_LINEAR, Lora
 from fxad_nn.options import build, option
 from fxad_nn.precision import PRECISIONS
 from fxad_nn.quantized import KINDS
-from fxad_nn.recipe import RunOptions
+from fxad_nn.recipe import RunOptions, is_size
 
 SAVES = ("both", "merged", "adapter")
 LONGEST = 2048
@@ -81,7 +81,7 @@ class FinetuneOptions(RunOptions):
         super().__post_init__()
         self._require_at_least("eval_examples", 1)
         self._require("eval_share", 0 <= self.eval_share < 1, "0 or more, and below 1")
-        shard_bytes(self.max_shard_size)
+        self._require("max_shard_size", is_size(self.max_shard_size), "a size such as 5GB or 500MB")
         self._require("residual_dropout", 0 <= self.residual_dropout < 1, "in [0, 1)")
         for name in ("epochs", "beta"):
             self._require(name, getattr(self, name) > 0, "a positive number")

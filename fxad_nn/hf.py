@@ -335,7 +335,10 @@ def shard_bytes(size: int | str) -> int:
     try:
         return parse_bytes(size, "max_shard_size")
     except BadArgument as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(
+            "max_shard_size must be a number of bytes (at least 1) or a text such as '5GB', "
+            f"got {shown(size)}"
+        ) from error
 
 
 def _parts(tensors: dict[str, Any], most: int) -> list[dict[str, Any]]:

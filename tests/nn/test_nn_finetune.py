@@ -550,6 +550,7 @@ def test_paths_may_be_texts(brief, tmp_path):
         ({"lora": 0}, "the rank of an adapter must be at least 1"),
         ({"targets": "q_proj,w_proj"}, "called 'w_proj'"),
         ({"context": 500}, "--context 500 exceeds the model's 128"),
+        ({"max_shard_size": "x"}, r"^--max-shard-size must be a size such as 5GB .*, got x$"),
         ({"dpo": True}, "--dpo needs pairs"),
         ({"eval_share": 1.0}, "--eval-share must be 0 or more, and below 1"),
         ({"base": None}, "fine-tuning needs --model"),
