@@ -353,7 +353,8 @@ def _sample(given: dict[str, Any], output: Output) -> int:
             return _talk(model.params, model.config, tokenizer, template, options, output)
         _write(model.params, model.config, tokenizer, options, output)
     elif options.chat:
-        raise ConfigError(f"--chat needs the directory of a chat model, and {directory} is none")
+        state = "is none" if directory.exists() else "does not exist"
+        raise ConfigError(f"--chat needs the directory of a chat model, and {directory} {state}")
     else:
         found = store.load(
             directory, optimizer=saved_optimizer(directory) if options.averaged else None

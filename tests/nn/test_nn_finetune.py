@@ -516,7 +516,11 @@ def test_only_chat_models_talk(base, tmp_path, capsys):
     assert main(["sample", str(plain), "--chat"]) == 2
     assert "has no chat template" in capsys.readouterr().err
     assert main(["sample", str(tmp_path), "--chat"]) == 2
-    assert "--chat needs the directory of a chat model" in capsys.readouterr().err
+    assert f"--chat needs the directory of a chat model, and {tmp_path} is none" in (
+        capsys.readouterr().err
+    )
+    assert main(["sample", str(tmp_path / "missing"), "--chat"]) == 2
+    assert "missing does not exist" in capsys.readouterr().err
 
 
 def test_paths_may_be_texts(brief, tmp_path):
