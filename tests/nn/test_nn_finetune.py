@@ -571,6 +571,9 @@ def test_data_that_cannot_be(tmp_path, base, chats):
     chats.write_text(chats.read_text() + "{nonsense\n")
     with pytest.raises(DataError, match="line 41 is damaged: no JSON"):
         finetune(options(tmp_path, base, chats))
+    write_chats(chats, 1, {"messages": chat(1)[:1] + [{"role": "assistant", "content": "\ud800"}]})
+    with pytest.raises(DataError, match=r"line 2: character \d+ of the text is a lone surrogate"):
+        finetune(options(tmp_path, base, chats))
     write_chats(chats, 1)
     with pytest.raises(DataError, match="1 read, 1 used .* 0 of them to train and 1 to validate"):
         finetune(options(tmp_path, base, chats))
