@@ -152,6 +152,9 @@ def test_a_model_says_what_it_is_and_what_it_takes():
     count = sum(leaf.size for leaf in fxad.tree.leaves(model.params))
     assert repr(model).startswith(f"Model({count:,} parameters, float32; Config(vocab=65")
     assert repr(fxad.tree.map(lambda _: None, model)).startswith("Model(0 parameters")
+    for shape in ((1, 0), (0, 3)):
+        with pytest.raises(DataError, match=r"tokens \[\d, \d\] hold none: a text needs at least"):
+            model(np.zeros(shape, int))
     with pytest.raises(
         DataError, match=r"must be \[batch, time\], got \[3\]: one text is \[tokens\]"
     ):
