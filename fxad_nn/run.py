@@ -23,7 +23,7 @@ import numpy as np
 import fxad
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
-from fxad_nn.data_mixture import open_mixture, split_sources
+from fxad_nn.data_mixture import open_mixture, parsed_source, split_sources
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
 from fxad_nn.losses import History, empty_history
@@ -182,6 +182,9 @@ def changed_options(
         for option in fields(were)
         if isinstance(value := getattr(were, option.name), Path)
     }
+    if mixture := getattr(were, "mixture", ()):
+        sources = map(parsed_source, mixture)
+        saved["mixture"] = [f"{_located(p, record['state'])}:{weight}" for p, weight in sources]
     were = build(cls, {**saved, "resume": directory}, str(path))
     options = build(cls, {**saved, **changes, "resume": directory}, str(path))
     digests = record["state"].get("digests")
