@@ -54,13 +54,14 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
 def save_adapters(
-    directory: Path, params: Any, config: models.Config, lora: Lora, base: str
+    directory: str | Path, params: Any, config: models.Config, lora: Lora, base: str
 ) -> None:
     """Write the adapters in `params`; base: the name or directory of the model they belong to.
 
     Each file is wholly there or not there, the weights first. Raises CheckpointError where `params`
     holds no adapters and where the disk fails.
     """
+    directory = Path(directory)
     adapters = adapters_of(params)
     if not adapters:
         raise CheckpointError(f"{directory}: this model has no adapters to save")
@@ -108,7 +109,7 @@ def _targets(modules: Any, config: models.Config) -> set[str]:
     return ends if {n for n in every if n.rpartition(".")[2] in ends} == modules else modules
 
 
-def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[Any, Lora]:
+def load_adapters(directory: str | Path, params: Any, config: models.Config) -> tuple[Any, Lora]:
     """The parameters with the adapters of a directory beside their weights, and what these are.
 
     Factors become float32, and so do rows of tokens (`fxad_nn.token_rows`), whose ids must be below
@@ -118,6 +119,7 @@ def load_adapters(directory: Path, params: Any, config: models.Config) -> tuple[
     file, and the field or tensor, where one is missing, damaged, not supported, or of another
     model.
     """
+    directory = Path(directory)
     path = directory / CONFIG
     values = read(path, SCHEMA, CheckpointError)
     try:

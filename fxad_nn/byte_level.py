@@ -105,9 +105,10 @@ def description(
 
 
 def gpt2_files(
-    directory: Path, tokenizer_class: str = "GPT2Tokenizer", add_prefix_space: bool = False
+    directory: str | Path, tokenizer_class: str = "GPT2Tokenizer", add_prefix_space: bool = False
 ) -> dict[str, Any]:
     """From `vocab.json` and `merges.txt` in a directory, GPT-2's or Qwen 2's."""
+    directory = Path(directory)
     paths = vocab_path, merges_path = directory / "vocab.json", directory / "merges.txt"
     for path in paths:
         if not path.is_file():
@@ -135,9 +136,10 @@ def is_tiktoken(content: bytes) -> bool:
     return len(words) == 2 and words[1].isdigit() and _unbase64(words[0]) is not None
 
 
-def tiktoken_file(path: Path) -> dict[str, Any]:
+def tiktoken_file(path: str | Path) -> dict[str, Any]:
     """From a file of tiktoken: on each line a token's bytes in base64 and its id, which is also
     its rank. Two neighbours merge if together they are a token, the lowest rank first."""
+    path = Path(path)
     ranks = _ranks(path)
     single = [bytes([byte]) for byte in range(256)]
     if missing := [byte for byte in single if byte not in ranks]:

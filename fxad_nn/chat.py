@@ -12,6 +12,7 @@ from typing import Any
 
 from fxad_nn import models
 from fxad_nn.chat_template import ChatTemplate
+from fxad_nn.errors import DataError
 from fxad_nn.generate import generate
 from fxad_nn.tokenizer import Tokenizer
 
@@ -57,21 +58,30 @@ class Chat:
             self.messages.append({"role": "system", "content": system})
 
     def ask(self, question: str) -> Iterator[str]:
-        """The answer in parts, at most `tokens` tokens of it. It is in `messages` once all parts
-        have been read.
+        """The answer in parts, at most `tokens` tokens of it, or as many as the context has room
+        for. It is in `messages` once all parts have been read.
 
         Raises TemplateError for what the template does not take, and DataError where its text has
-        ids that the model lacks.
+        ids that the model lacks, or leaves no room for an answer.
         """
         asked = [*self.messages, {"role": "user", "content": question}]
         prompt = self._prompt(asked)
-        while len(prompt) + self._tokens > self._config.context and len(asked) > 2:
-            first = asked[0]["role"] == "system"
-            del asked[first : first + 2]
+        context, told = self._config.context, asked[0]["role"] == "system"
+        while len(prompt) + self._tokens > context and len(asked) > 2:
+            del asked[told : told + 2]
             prompt = self._prompt(asked)
+        room = context - len(prompt)
+        if room < 1:
+            beside = "what the system says and the chat template" if told else "the chat template"
+            raise DataError(
+                f"the question takes {len(prompt)} tokens with {beside}, and the model's context "
+                f"holds {context}, the answer among them: try a shorter question"
+                + (", or a shorter system message" if told else "")
+            )
         ends = getattr(getattr(self._tokenizer, "ids", None), "eos", ())
         limits = {"vocab": self._tokenizer.size, "ends": ends, **self._limits}
-        drawn = generate(self._params, self._config, prompt, self._tokens, **limits)
+        count = min(self._tokens, room)
+        drawn = generate(self._params, self._config, prompt, count, **limits)
         return self._said(asked, spelled(self._tokenizer, prompt, drawn))
 
     def _prompt(self, messages: list[dict[str, str]]) -> list[int]:

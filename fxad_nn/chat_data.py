@@ -82,7 +82,7 @@ class Preference:
 Item = Conversation | Completion | Preference
 
 
-def read_conversations(path: Path, format: str = "auto") -> Iterator[Item]:
+def read_conversations(path: str | Path, format: str = "auto") -> Iterator[Item]:
     """The records of a file, in order.
 
     Raises DataError where the file is missing, no text, or holds a record that is damaged, too
@@ -91,11 +91,11 @@ def read_conversations(path: Path, format: str = "auto") -> Iterator[Item]:
     if format not in FORMATS:
         raise ConfigError(f"unknown format {shown(format)}{did_you_mean(format, FORMATS)}")
     schema = READERS.get(format)
-    for number, text in records(path, RECORD.size):
-        where = f"{path}, line {number}"
+    for one in records(path, RECORD.size):
+        where = f"{path}, line {one.line}"
         if schema is None:
-            schema = READERS[_detected(parse(text, anything, where, DataError, RECORD), where)]
-        yield parse(text, schema, where, DataError, RECORD)(where)
+            schema = READERS[_detected(one.parse(anything, path, RECORD), where)]
+        yield one.parse(schema, path, RECORD)(where)
 
 
 def _detected(value: Any, where: str) -> str:

@@ -200,8 +200,9 @@ def from_directory(
     return ChatTemplate(found[chosen], read_config(directory).named, tool_use, where, limits)
 
 
-def templates(directory: Path) -> dict[str, str]:
+def templates(directory: str | Path) -> dict[str, str]:
     """The sources of all templates of a directory by name; a single one is called default."""
+    directory = Path(directory)
     files = {"default": directory / "chat_template.jinja"}
     for room in ("chat_templates", "additional_chat_templates"):
         files |= {path.stem: path for path in sorted((directory / room).glob("*.jinja"))}

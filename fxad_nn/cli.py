@@ -29,7 +29,7 @@ from rich.text import Text
 from fxad.errors import FxadError
 from fxad_nn import chat_template, models, store
 from fxad_nn.chat import Chat, spelled
-from fxad_nn.errors import ConfigError, UserError, did_you_mean
+from fxad_nn.errors import ConfigError, DataError, UserError, did_you_mean
 from fxad_nn.finetune import MERGED, Tuned, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
 from fxad_nn.generate import cast, generate
@@ -115,7 +115,7 @@ def _run(given: dict[str, Any], output: Output) -> int:
     elif command == "plot":
         _plot(given["run"], console_on(output))
     else:
-        _sample(given, output)
+        return _sample(given, output) or _output_status(output)
     return _output_status(output)
 
 
@@ -267,8 +267,9 @@ def _preview(options: FinetuneOptions, count: int, console: Console) -> None:
 
 def _conclude_tuning(tuned: Tuned, console: Console) -> None:
     """The validation loss, and what lies where."""
-    loss = f"validation loss over the whole split: [bold]{tuned.result.val_loss:.4f}[/]"
-    console.print(loss, highlight=False)
+    if tuned.result.val_loss is not None:
+        loss = f"validation loss over the whole split: [bold]{tuned.result.val_loss:.4f}[/]"
+        console.print(loss, highlight=False)
     if tuned.rounding is not None:
         r = tuned.rounding
         largest = (
@@ -334,7 +335,8 @@ def _plot(directory: Path, console: Console) -> None:
     say(console, f"loss curve: {directory / CURVE}")
 
 
-def _sample(given: dict[str, Any], output: Output) -> None:
+def _sample(given: dict[str, Any], output: Output) -> int:
+    """Continue a text, or answer; returns the exit status."""
     directory = given.pop("model")
     if (directory / MERGED / "config.json").is_file():  # a run that fine-tuned
         directory = directory / MERGED
@@ -348,17 +350,18 @@ def _sample(given: dict[str, Any], output: Output) -> None:
         template = chat_template.from_directory(directory) if options.chat else None
         model, tokenizer = load(directory), from_directory(directory)
         if template is not None:
-            _talk(model.params, model.config, tokenizer, template, options, output)
-        else:
-            _write(model.params, model.config, tokenizer, options, output)
+            return _talk(model.params, model.config, tokenizer, template, options, output)
+        _write(model.params, model.config, tokenizer, options, output)
     elif options.chat:
-        raise ConfigError(f"--chat needs the directory of a chat model, and {directory} is none")
+        state = "is none" if directory.exists() else "does not exist"
+        raise ConfigError(f"--chat needs the directory of a chat model, and {directory} {state}")
     else:
         found = store.load(
             directory, optimizer=saved_optimizer(directory) if options.averaged else None
         )
         params = averaged(found.optimizer, found.params) if options.averaged else found.params
         _write(params, found.config, found.tokenizer, options, output)
+    return 0
 
 
 def _write(
@@ -380,15 +383,25 @@ def _talk(
     template: chat_template.ChatTemplate,
     o: SampleOptions,
     output: Output,
-) -> None:
-    """Answer the prompt, or one question a line until there are no more."""
+) -> int:
+    """Answer the prompt, or one question a line until there are no more; returns the exit status.
+    A line that cannot be answered, such as one that is too long, is passed over."""
     params, config = _in_dtype(params, config, o)
     limits = {name: value for name, value in _limits(o).items() if name != "window"}
     chat = Chat(params, config, tokenizer, template, o.system, o.tokens, **limits)
-    for question in [o.prompt] if o.prompt is not None else _questions():
-        _show(chat.ask(question), output)
+    if o.prompt is not None:
+        _show(chat.ask(o.prompt), output)
+        return 0
+    status = 0
+    for question in _questions():
+        try:
+            _show(chat.ask(question), output)
+        except DataError as error:
+            complain(_message(error))
+            status = 2
         if output.error is not None:
-            return
+            break
+    return status
 
 
 def _questions() -> Iterator[str]:

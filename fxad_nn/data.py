@@ -49,9 +49,9 @@ class Dataset:
 
 
 def open_data(
-    path: Path | None,
+    path: str | Path | None,
     tokenizer: str = "char",
-    vocabulary: Path | None = None,
+    vocabulary: str | Path | None = None,
     vocab: int = 50257,
     known: Tokenizer | None = None,
 ) -> Dataset:
@@ -63,19 +63,20 @@ def open_data(
     """
     if path is not None and is_sharded(path):
         encoder = known or shard_tokenizer(tokenizer, vocabulary, vocab)
-        return _open_shards(path, encoder, vocab)
+        return _open_shards(Path(path), encoder, vocab)
     text = find_text(path)
     encoder = known or make_tokenizer(tokenizer, vocabulary, text.content)
     train, val = (tokenized(part, encoder) for part in _split(text))
     return Dataset((train,), (val,), encoder, text.source)
 
 
-def is_sharded(path: Path) -> bool:
+def is_sharded(path: str | Path) -> bool:
     """Whether a path is read as token shards, not as a text."""
+    path = Path(path)
     return path.is_dir() or path.suffix == ".bin"
 
 
-def make_tokenizer(name: str, vocabulary: Path | None, text: str) -> Tokenizer:
+def make_tokenizer(name: str, vocabulary: str | Path | None, text: str) -> Tokenizer:
     """The tokenizer of that name; characters are learned from `text`."""
     if name == "char":
         return Characters.of(text)
@@ -113,7 +114,7 @@ def _split(text: Text) -> tuple[str, str]:
     return text.content[:cut], text.content[cut:]
 
 
-def shard_tokenizer(name: str, vocabulary: Path | None, vocab: int) -> Tokenizer:
+def shard_tokenizer(name: str, vocabulary: str | Path | None, vocab: int) -> Tokenizer:
     """The tokenizer of shards, which do not say theirs: ids, where none is named."""
     if vocabulary is not None and name in ("gpt2", "ids"):
         return from_directory(vocabulary)

@@ -39,7 +39,7 @@ BLOCK = 4096
 def open_mixture(
     sources: Sequence[str],
     tokenizer: str = "char",
-    vocabulary: Path | None = None,
+    vocabulary: str | Path | None = None,
     vocab: int = 50257,
     known: Tokenizer | None = None,
 ) -> Dataset:
@@ -49,7 +49,7 @@ def open_mixture(
     Validation reads all sources one after another. Raises ConfigError for a source that is none, or
     of too small a weight, and as `open_data`.
     """
-    paths, weights = zip(*map(_parsed, sources), strict=True)
+    paths, weights = zip(*map(parsed_source, sources), strict=True)
     if len(set(paths)) != len(paths):
         raise ConfigError(f"a mixture names each source once, got {', '.join(map(str, paths))}")
     texts = [read_text(path) for path in paths if not is_sharded(path)]
@@ -74,7 +74,8 @@ def open_mixture(
     )
 
 
-def _parsed(source: str) -> tuple[Path, float]:
+def parsed_source(source: str) -> tuple[Path, float]:
+    """The path and the weight of "PATH:WEIGHT"; ConfigError where it is no such text."""
     name, colon, text = source.rpartition(":")
     if not colon:
         name, text = source, "1"

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -67,6 +68,9 @@ FIXED = (
 )
 """Options that say what a checkpoint holds or was trained on, and so cannot change when its run
 goes on."""
+
+MOVABLE = ("model", "data", "eval_data")
+"""Of these the paths: a checkpoint has digests of what lies there."""
 
 ADAPTER, MERGED = "adapter", "merged"
 """What is saved in a run's directory in the end."""
@@ -125,20 +129,21 @@ def resume(options: FinetuneOptions) -> Run:
     digests = _digests(base)
     _require_unchanged(saved, options, digests)
     task = _task(options, model.config, frozen, _reference(options, trained, frozen), digests)
-    if task.source != saved.state["source"]:
+    if _contents(task.source) != _contents(saved.state["source"]):
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}; now that is {task.source}"
         )
     return resumed(options, saved, task, options.data)
 
 
-def resumed_finetune(directory: Path, **changes: Any) -> FinetuneOptions:
+def resumed_finetune(directory: str | Path, **changes: Any) -> FinetuneOptions:
     """The options that a run was saved with, with some changed. ConfigError where steps or warm-up
     would follow from the data again: they were settled when the run began."""
     for name, least in (("steps", 1), ("warmup", 0)):
         if changes.get(name, least) < least:
             raise ConfigError(f"--{name} of a resumed run must be at least {least}")
-    return changed_options(directory, FinetuneOptions, FIXED, changes, before={"pack": False})
+    before = {"pack": False}
+    return changed_options(directory, FinetuneOptions, FIXED, changes, before, MOVABLE)
 
 
 def _digests(base: Path) -> dict[str, str]:
@@ -277,13 +282,27 @@ def _task(
     else:
         val, source = examples(options.eval_data), f"{source} and {_digest(options.eval_data)}"
         val = val[:: -(-len(val) // options.eval_examples) or 1]
-    if not train or not val:
-        raise DataError(f"{source}: {counts}: too little to train and to validate on")
+    validates = options.eval_data is not None or options.eval_share > 0
+    if not train or (validates and not val):
+        raise DataError(f"{source}: {counts}: {_too_few(train, val, options)}")
     prompts = []
     if options.sample_every:
-        prompts = _prompts(options.sample_prompts, encoder) or asked(val, tokenizer)
+        prompts = _prompts(options.sample_prompts, encoder) or asked(val or train, tokenizer)
     corpus = Corpus(train, val, tokenizer, source, counts, digests, prompts)
     return Tuning(options, config, frozen, corpus, reference)
+
+
+def _too_few(train: Sequence[Any], val: Sequence[Any], options: FinetuneOptions) -> str:
+    """Which part of the examples is empty, and what may help."""
+    if not train and not val:
+        return "there is nothing to train on"
+    parts = f"{len(train)} of them to train and {len(val)} to validate on, and each needs one"
+    if options.eval_data is not None:
+        return f"{parts}: try another --{'data' if val else 'eval-data'}"
+    return (
+        f"{parts}: try more data, --eval-data FILE to validate on others, or --eval-share 0 to "
+        "train without validation"
+    )
 
 
 def _prompts(path: Path | None, encoder: Encoder) -> list[Prompt]:
@@ -328,8 +347,14 @@ def _digest(path: Path) -> str:
         return f"{path} ({hashlib.file_digest(file, 'sha256').hexdigest()[:12]})"
 
 
+def _contents(source: str) -> list[str]:
+    """The digests in a source, wherever its files are."""
+    return re.findall(r" \(([0-9a-f]{12})\)(?= and |$)", source)
+
+
 def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bool]]]:
-    """The first examples, each as pieces of text with whether they are trained."""
+    """The first examples, each as pieces of text with whether they are trained. DataError where
+    there are none."""
     if count < 0:
         raise ConfigError(f"--preview must be 0 or more, got {count}")
     directory, data = _required(options.model, "model"), _required(options.data, "data")
@@ -337,11 +362,13 @@ def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bo
     tokenizer, context = _tokenizer(options), _context(options, config)
     config = replace(config, vocab=max(config.vocab, tokenizer.size))
     encoder = _encoder(directory, tokenizer, config)
-    items = read_conversations(data, options.format)
-    for example in islice(encoded(items, encoder, context, options.too_long, Counts()), count):
+    items, counts = read_conversations(data, options.format), Counts()
+    for example in islice(encoded(items, encoder, context, options.too_long, counts), count):
         answers = [example] if isinstance(example, Example) else [example.chosen, example.rejected]
         for answer in answers:
             yield _pieces(answer, tokenizer)
+    if count and not counts.used:
+        raise DataError(f"{data}: {counts}: there is nothing to train on")
 
 
 def _pieces(example: Example, tokenizer: Tokenizer) -> list[tuple[str, bool]]:
@@ -416,8 +443,9 @@ TOKENIZER_FILES = (
 )
 
 
-def copy_tokenizer(source: Path, target: Path) -> None:
+def copy_tokenizer(source: str | Path, target: str | Path) -> None:
     """Copy a model's tokenizer and chat templates; CheckpointError where the disk fails."""
+    source, target = Path(source), Path(target)
     files = {path for pattern in TOKENIZER_FILES for path in source.glob(pattern)}
     try:
         for path in sorted(files):
@@ -430,9 +458,10 @@ def copy_tokenizer(source: Path, target: Path) -> None:
         ) from error
 
 
-def save_tokenizer(source: Path, tokenizer: Subwords, target: Path) -> None:
+def save_tokenizer(source: str | Path, tokenizer: Subwords, target: str | Path) -> None:
     """Write a tokenizer that was made from the one of the model `source`, with all that stands
     beside that, its chat templates too. CheckpointError where the disk fails."""
+    source, target = Path(source), Path(target)
     copy_tokenizer(source, target)
     path = target / TOKENIZER_CONFIG
     try:

@@ -13,12 +13,12 @@ from typing import Any
 from fxad_nn.chat_data import FORMATS
 from fxad_nn.chat_examples import TOO_LONG
 from fxad_nn.errors import ConfigError
-from fxad_nn.hf import MAX_SHARD_SIZE, shard_bytes
+from fxad_nn.hf import MAX_SHARD_SIZE
 from fxad_nn.lora import ALL_LINEAR, Lora
 from fxad_nn.options import build, option
 from fxad_nn.precision import PRECISIONS
 from fxad_nn.quantized import KINDS
-from fxad_nn.recipe import RunOptions
+from fxad_nn.recipe import RunOptions, is_size
 
 SAVES = ("both", "merged", "adapter")
 LONGEST = 2048
@@ -33,7 +33,9 @@ class FinetuneOptions(RunOptions):
     data: Path | None = option(None, "conversations: JSONL, or a JSON array")
     format: str = option("auto", "of the conversations (default: by the first one)", FORMATS)
     eval_data: Path | None = option(None, "conversations to validate on")
-    eval_share: float = option(0.05, "share of --data to validate on, without --eval-data")
+    eval_share: float = option(
+        0.05, "share of --data to validate on, without --eval-data (0: none)"
+    )
     eval_examples: int = option(256, "validate on at most so many examples")
     sample_prompts: Path | None = option(
         None, "text whose lines are asked every --sample-every steps (default: from the examples)"
@@ -78,8 +80,8 @@ class FinetuneOptions(RunOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require_at_least("eval_examples", 1)
-        self._require("eval_share", 0 < self.eval_share < 1, "between 0 and 1")
-        shard_bytes(self.max_shard_size)
+        self._require("eval_share", 0 <= self.eval_share < 1, "0 or more, and below 1")
+        self._require("max_shard_size", is_size(self.max_shard_size), "a size such as 5GB or 500MB")
         self._require("residual_dropout", 0 <= self.residual_dropout < 1, "in [0, 1)")
         for name in ("epochs", "beta"):
             self._require(name, getattr(self, name) > 0, "a positive number")

@@ -56,7 +56,7 @@ DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
 
 
 def read_model(
-    directory: Path,
+    directory: str | Path,
     dtype: str | None = None,
     mapped: bool = False,
     quantize: str | None = None,
@@ -69,6 +69,7 @@ def read_model(
     read at a time, mapped or not. Raises CheckpointError naming the file, and the field or tensor,
     that is missing, damaged or not supported.
     """
+    directory = Path(directory)
     if quantize is not None and quantize not in KINDS:
         raise ConfigError(f"weights cannot be quantised to {quantize!r}; choose from {KINDS}")
     if dtype is not None and dtype not in DTYPES:
@@ -79,10 +80,10 @@ def read_model(
     return config, params
 
 
-def read_config(directory: Path) -> models.Config:
+def read_config(directory: str | Path) -> models.Config:
     """The configuration alone, of the dtype that the weights are stored in; raises as
     `read_model`."""
-    return _described(directory, None)[2]
+    return _described(Path(directory), None)[2]
 
 
 def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family, models.Config]:
@@ -267,9 +268,10 @@ def _file_name(value: Any) -> str:
 INDEX = record({"weight_map": mapping(_file_name)}, others=anything)
 
 
-def weight_files(directory: Path) -> list[Path]:
+def weight_files(directory: str | Path) -> list[Path]:
     """The safetensors files of a directory, from its index where it is sharded. CheckpointError
     where there are none."""
+    directory = Path(directory)
     single, index = _inside(directory, WEIGHTS), _inside(directory, INDEX_FILE)
     if single.is_file():
         return [single]
@@ -292,7 +294,7 @@ MAX_SHARD_SIZE = "50GB"
 
 
 def write_model(
-    directory: Path,
+    directory: str | Path,
     config: models.Config,
     params: Any,
     max_shard_size: int | str = MAX_SHARD_SIZE,
@@ -306,6 +308,7 @@ def write_model(
     the tree is not the one of the configuration, where the family has no published form of it, and
     where the disk fails.
     """
+    directory = Path(directory)
     family, most = family_of(config), shard_bytes(max_shard_size)
     try:
         values = _written_config(family, config, params)
@@ -332,7 +335,10 @@ def shard_bytes(size: int | str) -> int:
     try:
         return parse_bytes(size, "max_shard_size")
     except BadArgument as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(
+            "max_shard_size must be a number of bytes (at least 1) or a text such as '5GB', "
+            f"got {shown(size)}"
+        ) from error
 
 
 def _parts(tensors: dict[str, Any], most: int) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ def lines_of(history: History) -> list[Line]:
     return [begun(0)] + [point(kind, int(s), x) for kind in history for s, x in history[kind]]
 
 
-def append(path: Path, lines: Iterable[Line]) -> None:
+def append(path: str | Path, lines: Iterable[Line]) -> None:
     """Add lines in one write, after whatever line a killed process left unfinished."""
     text = "".join(json.dumps(line) + "\n" for line in lines).encode()
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
@@ -69,8 +69,9 @@ def append(path: Path, lines: Iterable[Line]) -> None:
             done += file.write(text[done:])
 
 
-def read_losses(path: Path) -> History:
+def read_losses(path: str | Path) -> History:
     """The history in a file, each step once; lines that are not whole are passed over."""
+    path = Path(path)
     found: dict[str, dict[int, float]] = {kind: {} for kind in KINDS}
     if not path.is_file():
         raise DataError(f"there is no file {path}; training writes it with its first report")
@@ -85,11 +86,12 @@ def read_losses(path: Path) -> History:
     return {kind: [[s, x] for s, x in sorted(points.items())] for kind, points in found.items()}
 
 
-def write_table(history: History, path: Path) -> None:
+def write_table(history: History, path: str | Path) -> None:
     """The history as CSV, a line for each step that has a number: step,train,val,norm.
 
     Raises OSError.
     """
+    path = Path(path)
     rows: dict[int, dict[str, float]] = {}
     for kind, points in history.items():
         for step, loss in points:

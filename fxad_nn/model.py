@@ -47,8 +47,8 @@ class Model:
         another: each is as it would be alone.
 
         Compiled at the first call for each shape. Raises ConfigError where tokens do not fit the
-        context, or documents cannot share rows of this length, DataError for tokens or segments of
-        another shape and, where they are known, for ids outside the vocabulary.
+        context, or documents cannot share rows of this length, DataError for no tokens, for tokens
+        or segments of another shape and, where they are known, for ids outside the vocabulary.
         """
         if isinstance(tokens, np.ndarray | list | tuple):
             require_ids(tokens, self.config.vocab, "tokens")
@@ -56,6 +56,10 @@ class Model:
         if tokens.ndim != 2:
             raise DataError(
                 f"tokens must be [batch, time], got {list(tokens.shape)}: one text is [tokens]"
+            )
+        if 0 in tokens.shape:
+            raise DataError(
+                f"tokens {list(tokens.shape)} hold none: a text needs at least one token"
             )
         if isinstance(segments, np.ndarray | list | tuple):
             segments = np.asarray(segments, np.int32)

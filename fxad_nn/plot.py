@@ -30,12 +30,13 @@ WIDE = 20
 """By how many times norms differ that are drawn on a logarithmic scale."""
 
 
-def draw(history: History, path: Path, samples: Sequence[Sample] = ()) -> None:
+def draw(history: History, path: str | Path, samples: Sequence[Sample] = ()) -> None:
     """Training and validation loss over steps; below them the norm of the gradient, where the
     history has it; beside them samples.
 
     Raises UserError where matplotlib is not installed, OSError where the disk fails.
     """
+    path = Path(path)
     if Figure is None:
         raise UserError("the loss curve needs matplotlib: pip install 'fxad[nn]'")
     rows, columns = 2 if history.get("norm") else 1, 2 if samples else 1

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fxad.core.schema import Limits, anything, parse, record, string
+from fxad.core.schema import Limits, anything, record, string
 from fxad_nn.data import make_tokenizer
 from fxad_nn.errors import ConfigError, DataError
 from fxad_nn.files import abandoned, require_writable
@@ -73,7 +73,7 @@ class Prepared:
 
 
 def prepare(
-    paths: Sequence[Path],
+    paths: Sequence[str | Path],
     options: PrepareOptions,
     went_on: Callable[[int, int], None] = lambda done, total: None,
 ) -> Prepared:
@@ -84,7 +84,7 @@ def prepare(
     process that ended early are whole; a directory that has some is not written to. Raises
     ConfigError, and DataError for a file, with its line, that cannot be read or encoded.
     """
-    out = options.out
+    files, out = [Path(path) for path in paths], options.out
     if out is None:
         raise ConfigError("prepare needs --out DIR")
     if any(out.glob("*.bin")):
@@ -92,16 +92,16 @@ def prepare(
     require_writable(out)
     for path in abandoned(out, "*.bin"):
         path.unlink(missing_ok=True)
-    for path in paths:
+    for path in files:
         if not path.is_file():
             raise DataError(f"{path} {'is no file' if path.exists() else 'is missing'}")
     encoder = make_tokenizer(options.tokenizer, options.vocabulary, "")
     before = np.array(start_of(encoder) or encoder.ids.eos[:1], np.int32)
-    total, done, documents = sum(path.stat().st_size for path in paths), 0, 0
+    total, done, documents = sum(path.stat().st_size for path in files), 0, 0
     shape = options.shard_tokens, encoder.size > 1 << 16
     with ShardWriter(out, "train", *shape) as train, ShardWriter(out, "val", *shape) as val:
         writer = train
-        for path in paths:
+        for path in files:
             for text, first, where, size in pieces(path, options.field):
                 if first:
                     drawn = options.val_share and _drawn(options.seed, documents)
@@ -127,15 +127,15 @@ def _drawn(seed: int, document: int) -> float:
     return int.from_bytes(digest[:6], "big") / (1 << 48)
 
 
-def pieces(path: Path, field: str) -> Iterator[tuple[str, bool, str, int]]:
+def pieces(path: str | Path, field: str) -> Iterator[tuple[str, bool, str, int]]:
     """(a piece of text, whether it begins a document, where it is, bytes read for it)."""
+    path = Path(path)
     if path.suffix in (".jsonl", ".json"):
         schema = record({field: string(most=MOST)}, others=anything)
         limits = Limits(size=MOST, values=1_000_000, depth=32)
-        for line, content in records(path, MOST):
-            where = f"{path}, line {line}"
-            found = parse(content, schema, where, DataError, limits)
-            yield found[field], True, where, len(content)
+        for one in records(path, MOST):
+            found = one.parse(schema, path, limits)
+            yield found[field], True, f"{path}, line {one.line}", len(one.text)
         return
     first = True
     for start, content in _cut(path):

@@ -114,7 +114,7 @@ class RunOptions:
         self._require("micro_batches", self.batch % self.micro_batches == 0, parts)
         self._require("offload", not (self.offload and self.recompute), "left out with --recompute")
         if self.memory is not None:
-            self._require("memory", _is_size(self.memory), "a size such as 8GiB or 500MB")
+            self._require("memory", is_size(self.memory), "a size such as 8GiB or 500MB")
         outliers = self.skip_outliers
         self._require("skip_outliers", outliers is None or outliers > 0, "positive")
         threads = self.threads is None or self.threads <= MOST_THREADS
@@ -166,7 +166,8 @@ class TrainOptions(RunOptions):
         self._require_at_least("eval_batch", 1)
 
 
-def _is_size(text: str) -> bool:
+def is_size(text: str) -> bool:
+    """Whether a text is a number of bytes, such as 8GiB."""
     try:
         return parse_bytes(text) > 0
     except fxad.errors.BadArgument:

@@ -8,9 +8,10 @@ run = resume(resumed_options(Path("runs/nano-1"), steps=3000))
 from __future__ import annotations
 
 import math
+import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 import fxad
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
-from fxad_nn.data_mixture import open_mixture, split_sources
+from fxad_nn.data_mixture import open_mixture, parsed_source, split_sources
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
 from fxad_nn.losses import History, empty_history
@@ -60,6 +61,7 @@ class Run:
 
     sampled: the last step that samples were taken at. notes: what there is to say before the first
     step, beside what the task says. predicted: bytes the process takes, where `--memory` chose.
+    started_in: the working directory, which relative paths of the options are meant against.
     """
 
     options: RunOptions
@@ -75,6 +77,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     predicted: int | None = None
+    started_in: str = field(default_factory=os.getcwd)
 
     @property
     def context(self) -> int:
@@ -147,22 +150,24 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
     return replace(config, vocab=max(data.tokenizer.size, least)), data
 
 
-def resumed_options(directory: Path, **changes: Any) -> TrainOptions:
+def resumed_options(directory: str | Path, **changes: Any) -> TrainOptions:
     """The options a run was saved with, some of them changed; those of `FIXED` stay."""
     return changed_options(directory, TrainOptions, FIXED, changes)
 
 
 def changed_options(
-    directory: Path,
+    directory: str | Path,
     cls: type[Options],
     fixed: tuple[str, ...],
     changes: dict[str, Any],
     before: Mapping[str, Any] = MappingProxyType({}),
+    movable: tuple[str, ...] = (),
 ) -> Options:
     """The options a run of any task was saved with, some of them changed; the `fixed` ones may be
     given, as a file of options does, but only as they were.
 
-    before: what runs did that were saved before these options were.
+    before: what runs did that were saved before these options were. movable: fixed paths that may
+    become others, since whoever resumes compares what lies there with the checkpoint's digests.
     """
     path, record = store.read_state(directory)
     missing = (
@@ -171,10 +176,22 @@ def changed_options(
     if missing:
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**before, **record["state"]["options"], "out": None}
-    options = build(cls, {**saved, **changes, "resume": directory}, str(path))
+    were = build(cls, {**saved, "resume": None}, str(path))
+    saved |= {
+        option.name: _located(value, record["state"])
+        for option in fields(were)
+        if isinstance(value := getattr(were, option.name), Path)
+    }
+    if mixture := getattr(were, "mixture", ()):
+        sources = map(parsed_source, mixture)
+        saved["mixture"] = [f"{_located(p, record['state'])}:{weight}" for p, weight in sources]
     were = build(cls, {**saved, "resume": directory}, str(path))
+    options = build(cls, {**saved, **changes, "resume": directory}, str(path))
+    digests = record["state"].get("digests")
     for name in fixed:
-        if (now := getattr(options, name)) != (then := getattr(were, name)):
+        now, then = getattr(options, name), getattr(were, name)
+        moved = name in movable and digests and isinstance(now, Path) and isinstance(then, Path)
+        if not (moved or _same(now, then)):
             flag = "--" + name.replace("_", "-")
             raise ConfigError(
                 f"{flag} cannot change when a run is resumed: the checkpoint depends on it "
@@ -188,7 +205,24 @@ def changed_options(
     return options
 
 
-def saved_optimizer(directory: Path) -> Optimizer:
+def _located(path: Path, state: Mapping[str, Any]) -> Path:
+    """A path of a saved run as it is found from here: a relative one is meant against the working
+    directory that the run was started in, or, where all has moved together, against this one."""
+    home = state.get("started_in")
+    if not isinstance(home, str) or home == os.getcwd():
+        return path
+    there = home / path
+    return path if path.exists() and not there.exists() else there
+
+
+def _same(now: Any, then: Any) -> bool:
+    """Whether two values of an option are the same, or paths of one place."""
+    if isinstance(now, Path) and isinstance(then, Path):
+        return now.resolve() == then.resolve()
+    return bool(now == then)
+
+
+def saved_optimizer(directory: str | Path) -> Optimizer:
     """The optimizer whose state the newest checkpoint of a run holds; ConfigError where it
     averages no weights."""
     options = resumed_options(directory)
@@ -210,9 +244,10 @@ def resume(options: TrainOptions) -> Run:
 def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path | None) -> Run:
     """The run of a checkpoint, to go on as `options` say with the `task` it had; `data`: the file
     that the task was made from. DataError where that is not what it was."""
-    path = None if data is None else str(data)
+    then = saved.state["options"]["data"]
+    same = _same(data, None if then is None else _located(Path(then), saved.state))
     before, now = saved.state["data_size"], task.size
-    if before != now and path == saved.state["options"]["data"]:
+    if before != now and same:
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
             f"{task.source}, {now} tokens: give the right text with --data"
@@ -281,8 +316,9 @@ def is_saved(run: Run) -> bool:
     return bool(newest and newest.name.startswith(f"step-{run.step:08d}") and newest.is_dir())
 
 
-def best_loss(directory: Path) -> float:
+def best_loss(directory: str | Path) -> float:
     """The validation loss of the best checkpoint that a run's directory holds; infinity if none."""
+    directory = Path(directory)
     if not store.holds_checkpoint(directory / BEST):
         return math.inf
     _, found = store.read_state(directory / BEST)
@@ -312,6 +348,7 @@ def write(run: Run, directory: Path, keep: int) -> Path:
     options = asdict(run.options)
     state = {
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in options.items()},
+        "started_in": run.started_in,
         "source": run.task.source,
         "data_size": run.task.size,
         "digests": run.task.digests,

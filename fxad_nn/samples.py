@@ -48,9 +48,10 @@ class Sample:
     wanted: str | None
 
 
-def latest(directory: Path) -> list[Sample]:
+def latest(directory: str | Path) -> list[Sample]:
     """The samples of the last step that a run's directory holds any of; none where it has none, or
     where lines of the file are not whole."""
+    directory = Path(directory)
     path, found = directory / SAMPLES, list[tuple[int, Sample]]()
     if not path.is_file():
         return []

@@ -187,7 +187,9 @@ def _check(model: _Model) -> None:
 # As a tokenizer.json ------------------------------------------------------------------------------
 
 
-def sentencepiece_file(path: Path, legacy: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
+def sentencepiece_file(
+    path: str | Path, legacy: bool = True
+) -> tuple[dict[str, Any], dict[str, str]]:
     """The description that `subwords.load` reads, and the special tokens that the model names.
 
     `legacy` is a word of tokenizer_config.json: the space that SentencePiece puts before a text is
@@ -197,6 +199,7 @@ def sentencepiece_file(path: Path, legacy: bool = True) -> tuple[dict[str, Any],
     Control pieces and user-defined ones are found in texts, as transformers does it: SentencePiece
     itself takes the former for plain text.
     """
+    path = Path(path)
     model = _read(path)
     return {
         "version": "1.0",

@@ -26,12 +26,13 @@ KINDS = {MAGIC: (VERSION, "<u2"), WIDE_MAGIC: (WIDE_VERSION, "<u4")}
 HEADER_BYTES = 256 * 4
 
 
-def read_shard(path: Path, vocab: int) -> TokenFile:
+def read_shard(path: str | Path, vocab: int) -> TokenFile:
     """The ids of a shard, uint16 or uint32 [length].
 
     A wrong magic number or version, a truncated file, or an id of `vocab` or above is a
     DataError that names the file.
     """
+    path = Path(path)
     size = path.stat().st_size
     if size < HEADER_BYTES:
         raise DataError(f"{path} holds {size} bytes; a token shard's header alone has 1024")
@@ -66,8 +67,9 @@ def check_vocabulary(tokens: TokenSequence, vocab: int, path: Path) -> None:
             )
 
 
-def write_shard(path: Path, ids: np.ndarray) -> None:
+def write_shard(path: str | Path, ids: np.ndarray) -> None:
     """Write ids, all below 65536, as one shard."""
+    path = Path(path)
     with replacing(path) as temporary:
         temporary.write_bytes(_header(len(ids), wide=False) + _content(ids, False, path))
 
@@ -97,8 +99,8 @@ class ShardWriter:
     Raises OSError, and DataError for ids that do not fit.
     """
 
-    def __init__(self, directory: Path, name: str, most: int, wide: bool) -> None:
-        self._directory, self._name, self._most, self._wide = directory, name, most, wide
+    def __init__(self, directory: str | Path, name: str, most: int, wide: bool) -> None:
+        self._directory, self._name, self._most, self._wide = Path(directory), name, most, wide
         self._open = contextlib.ExitStack()
         self._file: BinaryIO | None = None
         self._count = 0

@@ -86,7 +86,7 @@ class Checkpoint:
 
 
 def save(
-    directory: Path,
+    directory: str | Path,
     step: int,
     params: Any,
     optimizer: Any,
@@ -102,6 +102,7 @@ def save(
     by name; both come back from `load`. Raises CheckpointError where JSON cannot hold the state or
     a fact is no text, and where the disk is full or fails; what was there before is then untouched.
     """
+    directory = Path(directory)
     target = _free_name(directory, step)
     found = {"step": step, "model": models.to_dict(config), "state": state}
     texts = {STATE: _state_text(found, target), TOKENIZER: encoder.to_json()}
@@ -139,8 +140,9 @@ def _state_text(found: dict[str, Any], target: Path) -> str:
     return text
 
 
-def latest(directory: Path) -> Path:
+def latest(directory: str | Path) -> Path:
     """`directory` itself if it is a checkpoint, else the newest one in it."""
+    directory = Path(directory)
     if _is_checkpoint(directory):
         return directory
     found = checkpoints(directory)
@@ -150,8 +152,9 @@ def latest(directory: Path) -> Path:
     return found[-1]
 
 
-def holds_checkpoint(directory: Path) -> bool:
+def holds_checkpoint(directory: str | Path) -> bool:
     """Whether a directory is, or holds, a checkpoint."""
+    directory = Path(directory)
     return _is_checkpoint(directory) or bool(checkpoints(directory))
 
 
@@ -159,7 +162,7 @@ ADAMW = adamw(1e-3)
 
 
 def load(
-    directory: Path,
+    directory: str | Path,
     optimizer: Optimizer | None = ADAMW,
     spec_of: Callable[[models.Config], Any] | None = None,
 ) -> Checkpoint:
@@ -170,18 +173,21 @@ def load(
 
     Raises CheckpointError naming the file that does not, and the last checkpoint that is whole.
     """
+    directory = Path(directory)
     with _reading(directory) as path:
         return _read(path, optimizer, spec_of)
 
 
-def read_state(directory: Path) -> tuple[Path, dict[str, Any]]:
+def read_state(directory: str | Path) -> tuple[Path, dict[str, Any]]:
     """The path and contents of the newest checkpoint's state.json: step, model and state."""
+    directory = Path(directory)
     with _reading(directory) as path:
         return path / STATE, _state(path, _manifest(path))
 
 
-def last_whole(directory: Path, but: Path | None = None) -> Path | None:
+def last_whole(directory: str | Path, but: Path | None = None) -> Path | None:
     """The newest checkpoint in a directory, other than `but`, of which every file is whole."""
+    directory = Path(directory)
     for path in reversed([path for path in checkpoints(directory) if path != but]):
         try:
             manifest = _manifest(path)
@@ -272,8 +278,9 @@ def _reading(directory: Path) -> Iterator[Path]:
 _NAME = re.compile(r"step-(\d{8,18})(?:\.(\d{1,18}))?")
 
 
-def checkpoints(directory: Path) -> list[Path]:
+def checkpoints(directory: str | Path) -> list[Path]:
     """The checkpoints in a directory, whole or not, oldest first."""
+    directory = Path(directory)
     found = []
     for path in directory.iterdir() if directory.is_dir() else ():
         match = _NAME.fullmatch(path.name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -149,7 +150,19 @@ class Subwords:
 
     def _encoding(self, text: str, add_special_tokens: bool) -> Any:
         with library_errors("this text"):
-            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            try:
+                return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+            except TypeError:  # which does not say what is wrong with a text
+                if found := _SURROGATE.search(text):
+                    raise DataError(
+                        f"character {found.start()} of the text is a lone surrogate, "
+                        f"U+{ord(found[0]):04X}, half of a pair and no character: try to put the "
+                        "whole pair there, or to leave it out"
+                    ) from None
+                raise
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def load(description: dict[str, Any], where: str, added: Iterable[AddedToken] = ()) -> Any:

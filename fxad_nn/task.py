@@ -69,5 +69,6 @@ class Task(Protocol):
     def samples(self, params: Any) -> list[Sample]:
         """How the parameters continue a few prompts; always the same ones."""
 
-    def evaluate(self, params: Any, whole: bool) -> float:
-        """The validation loss, over a sample of the split or all of it."""
+    def evaluate(self, params: Any, whole: bool) -> float | None:
+        """The validation loss, over a sample of the split or all of it; None where there is no
+        split to validate on."""

@@ -33,7 +33,7 @@ class Text:
     source: str
 
 
-def find_text(path: Path | None, download: bool = True) -> Text:
+def find_text(path: str | Path | None, download: bool = True) -> Text:
     """The text of `path`; without one, Tiny Shakespeare from the cache or the network, else
     sources of the running Python's standard library, which need neither."""
     if path is not None:
@@ -51,8 +51,9 @@ def find_text(path: Path | None, download: bool = True) -> Text:
     return Text(library_text(), "Python's standard library sources (no Tiny Shakespeare at hand)")
 
 
-def read_text(path: Path) -> str:
+def read_text(path: str | Path) -> str:
     """The contents of a UTF-8 file; a missing, empty or undecodable one is a DataError."""
+    path = Path(path)
     if not path.is_file():
         raise DataError(f"there is no file {path}{_similar_file(path)}")
     try:

@@ -33,8 +33,8 @@ from fxad_nn.task import Step
 
 @dataclass(frozen=True)
 class Result:
-    """What training left. After an interruption `val_loss`, which is over the whole split, is None
-    and `stop` holds the signal, if it was one."""
+    """What training left. `val_loss` is over the whole split, and None where that is empty or the
+    run was interrupted; then `stop` holds the signal, if it was one."""
 
     run: Run
     checkpoint: Path
@@ -79,7 +79,8 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
         if interrupted:
             return Result(run, checkpoint, None, True, stop)
         val_loss = run.task.evaluate(run.weights, whole=True)
-        keeper.judge(val_loss)
+        if val_loss is not None:
+            keeper.judge(val_loss)
         keeper.collect(wait=True)
     return Result(run, checkpoint, val_loss, False, stop)
 
@@ -118,8 +119,9 @@ def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:
         keeper.collect()
         if due(o.eval_every) and run.step not in {at for at, _ in run.history["val"]}:
             value = run.task.evaluate(run.weights, whole=False)
-            keeper.judge(value)
-            listener.evaluated(run.step, value)
+            if value is not None:
+                keeper.judge(value)
+                listener.evaluated(run.step, value)
             meter.restart()
         if due(o.sample_every) and run.step != run.sampled:
             samples = run.task.samples(run.weights)

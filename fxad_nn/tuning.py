@@ -248,9 +248,11 @@ class Tuning:
         whole, o = fxad.tree.combine(params, self.frozen), self._options
         return continued(whole, self._config, self._corpus.prompts, self.tokenizer, o.sample_tokens)
 
-    def evaluate(self, params: Any, whole: bool) -> float:
+    def evaluate(self, params: Any, whole: bool) -> float | None:
         """The loss over the validation split, without dropout: always all of it, so that the best
-        checkpoint is judged by what the others are."""
+        checkpoint is judged by what the others are. None where the split is empty."""
+        if not self._val:
+            return None
         chosen, rows = sorted(self._val, key=_length), self.parts[1]
         total = count = 0.0
         for start in range(0, len(chosen), rows):
@@ -300,8 +302,9 @@ def _sums(objective: Objective) -> Any:
 def split(
     examples: Sequence[Example | Pair], share: float, most: int, seed: int
 ) -> tuple[list[Example | Pair], list[Example | Pair]]:
-    """(training, validation): a share of the examples, from one to `most`, chosen by the seed."""
-    count = min(max(round(len(examples) * share), 1), most)
+    """(training, validation): a share of the examples, from one to `most`, chosen by the seed; of
+    a share of 0 none."""
+    count = min(max(round(len(examples) * share), 1), most) if share else 0
     random = np.random.default_rng([seed, 1])
     chosen = set(random.permutation(len(examples))[:count].tolist())
     return (

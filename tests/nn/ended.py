@@ -47,11 +47,11 @@ def begun(tmp_path, text, name, background=False):
     return options(tmp_path, text, out=tmp_path / name, **more)
 
 
-def go_on(tmp_path, text, name, pipe, background):
-    """Begin the run, or resume it from its newest checkpoint; compiled code is kept for the next
-    process."""
+def go_on(tmp_path, text, name, pipe, background, cache):
+    """Begin the run, or resume it from its newest checkpoint; compiled code is kept in `cache` for
+    the next process."""
     directory = tmp_path / name
     found = store.holds_checkpoint(directory)
     chosen = resumed_options(directory) if found else begun(tmp_path, text, name, background)
-    with config.override(cache=True, cache_dir=str(tmp_path / "cache")):
+    with config.override(cache=True, cache_dir=str(cache)):
         train(chosen, Saved(lambda path: pipe.send(store.load(path, optimizer=None).step)))

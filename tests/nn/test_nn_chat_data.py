@@ -158,10 +158,10 @@ def test_an_array_is_cut_where_json_says(tmp_path, monkeypatch, part):
         path = tmp_path / "any.json"
         path.write_text(text, "utf-8")
         found = list(json_records.records(path, 1 << 20))
-        assert [json.loads(element) for _, element in found] == values
-        begun = [text.split("\n")[line - 1] for line, _ in found]
-        for (_, element), line in zip(found, begun, strict=True):
-            assert element.decode().split("\n")[0].rstrip() in line
+        assert [json.loads(one.text) for one in found] == values
+        for one in found:
+            begun = text.split("\n")[one.line - 1][one.column - 1 :]
+            assert begun.startswith(one.text.decode().split("\n")[0].rstrip())
 
     cut()
 
@@ -235,6 +235,25 @@ def test_a_damaged_file_names_its_line(tmp_path, content, saying):
     path = tmp_path / "chat.jsonl"
     path.write_bytes(content)
     assert saying in failure(tmp_path, path)
+
+
+@pytest.mark.parametrize(
+    ("content", "at", "saying"),
+    [
+        ('[\n{"messages": []},\n  {"messages": [],\n   "id": 1 2}]', (4, 12), "',' delimiter"),
+        ('[{"messages": []}, {"ü": 1,, "messages": []}]', (1, 28), "property name"),
+        ('\ufeff[{"messages": []},{"messages": []},]', (1, 36), "Expecting value"),
+        ('{"messages": []}\n{"messages": []\n', (2, 16), "',' delimiter"),
+        ('{"messages": []}\n{"messages', (2, 2), "string starting at column"),
+        ('{"messages": []}\n {"messages": [}\n', (2, 16), "Expecting value"),
+    ],
+)
+def test_what_is_no_json_is_named_by_line_and_column_of_the_file(tmp_path, content, at, saying):
+    path = tmp_path / "chat.json"
+    path.write_text(content, "utf-8")
+    said, (line, column) = failure(tmp_path, path), at
+    assert f"chat.json, line {line} is damaged: no JSON: " in said and saying in said
+    assert said.endswith(f"at column {column}") and said.count("line ") == 1
 
 
 def test_a_missing_file_and_a_directory(tmp_path):

@@ -106,6 +106,18 @@ def test_a_run_on_a_mixture_is_resumed_to_the_same_bits(tmp_path, text):
         train(resumed_options(tmp_path / "run", steps=9))
 
 
+def test_a_mixture_of_relative_paths_is_found_from_another_directory(tmp_path, text, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    more = {"mixture": (f"{text.name}:0.7", "other.txt"), "data": None, "steps": 1}
+    (tmp_path / "other.txt").write_text("pack my box with five dozen liquor jugs. " * 40)
+    train(options(tmp_path, text, **more))
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir("away")
+    resumed = resumed_options("../run", steps=2)
+    assert resumed.mixture == (f"{text}:0.7", f"{tmp_path}/other.txt:1.0")
+    assert train(resumed).run.step == 2
+
+
 def test_the_command_reads_sources_from_the_line_or_a_file(tmp_path, text, capsys):
     other, listed = tmp_path / "other.txt", tmp_path / "sources.txt"
     other.write_text("pack my box with five dozen liquor jugs. " * 40)

@@ -25,6 +25,7 @@ from fxad_nn.train import Listener, train
 def shared_cache(tmp_path_factory, monkeypatch):
     """Processes of these tests find what earlier ones compiled."""
     path = tmp_path_factory.getbasetemp() / "compiled"
+    monkeypatch.setenv("FXAD_CACHE", "1")
     monkeypatch.setenv("FXAD_CACHE_DIR", str(path))
 
 
@@ -126,9 +127,10 @@ def test_a_sample_nobody_reads_ends_quietly(tmp_path, text):
 
 
 def test_what_the_output_cannot_encode_is_escaped(tmp_path, text):
-    text.write_text("größer als Öl " * 200, "utf-8")
+    # As many characters as before: the program is that of the sample above.
+    text.write_text(text.read_text("utf-8").translate({ord("z"): "ö", ord("y"): "ß"}), "utf-8")
     train(options(tmp_path, text, steps=1))
-    command = ("sample", tmp_path / "run", "--prompt", "größer", "--tokens", 5)
+    command = ("sample", tmp_path / "run", "--prompt", "größer", "--tokens", 50)
     with started(tmp_path, *command, PYTHONIOENCODING="ascii") as child:
         shown, errors = child.communicate(timeout=60)
     assert child.returncode == 0, errors

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -18,19 +19,23 @@ import pytest
 from short_run import At
 from tiny_chat_model import chat, write_chats, write_model
 
+import fxad
 import fxad_nn
 import fxad_nn.train
-from fxad_nn import chat_template, store
-from fxad_nn.adapters import load_adapters
+from fxad_nn import chat_template, hf, samples, store
+from fxad_nn.adapters import load_adapters, save_adapters
 from fxad_nn.chat import Chat, spelled
+from fxad_nn.chat_data import read_conversations
 from fxad_nn.cli import main
 from fxad_nn.epochs import Epochs
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
-from fxad_nn.finetune import begin, finetune, preview, resumed_finetune
+from fxad_nn.finetune import begin, copy_tokenizer, finetune, preview, resumed_finetune
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.generate import generate
-from fxad_nn.lora import merge_lora
+from fxad_nn.lora import ALL_LINEAR, add_lora, merge_lora
 from fxad_nn.loss_scale import loss_scale
+from fxad_nn.losses import read_losses, write_table
+from fxad_nn.plot import draw
 from fxad_nn.run import best_loss
 from fxad_nn.spec import named_leaves
 from fxad_nn.tokenizer import from_directory
@@ -93,7 +98,7 @@ def same(left, right):
 
 
 def test_adapters_learn_and_what_is_saved_computes_the_same(tmp_path, base, chats):
-    tuned = finetune(options(tmp_path, base, chats, steps=60, dropout=0.05))
+    tuned = finetune(options(tmp_path, base, chats, steps=60))
     history = [loss for _, loss in tuned.result.run.history["train"]]
     assert history[-1] < 0.6 * history[0]
     assert [path.name for path in tuned.saved] == ["adapter", "merged"]
@@ -101,7 +106,7 @@ def test_adapters_learn_and_what_is_saved_computes_the_same(tmp_path, base, chat
     assert merged.config.dtype == "bfloat16"
     model = fxad_nn.load(base)
     params, lora = load_adapters(tmp_path / "run" / "adapter", model.params, model.config)
-    assert (lora.rank, lora.alpha, lora.dropout) == (4, 8.0, 0.05)
+    assert (lora.rank, lora.alpha, lora.dropout) == (4, 8.0, 0.0)
     again, rounding = merge_lora(params, model.config)
     same(again, merged.params)
     assert tuned.rounding == rounding
@@ -161,6 +166,19 @@ def test_validation_has_a_file_of_its_own_or_a_share(tmp_path, base, chats):
     task = begin(options(tmp_path, base, chats, eval_data=other, eval_examples=4)).task
     assert task.lines()[2].startswith("examples: 40 to train, 4 to validate")
     assert "other.jsonl" in task.source
+
+
+def test_a_run_may_be_without_validation(tmp_path, base, capsys):
+    path = write_chats(tmp_path / "one.jsonl", 1)
+    flags = ["--model", str(base), "--data", str(path), "--out", str(tmp_path / "run")]
+    flags += ["--lora", "4", "--steps", "2", "--peak", "100", "--eval-share", "0"]
+    assert main(["finetune", *flags, "--eval-every", "1", "--sample-every", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "1 to train, 0 to validate" in out and "validation loss" not in out
+    assert not (tmp_path / "run" / "best").exists()
+    assert (tmp_path / "run" / "merged").is_dir()
+    tuned = finetune(resumed_finetune(tmp_path / "run", steps=3))
+    assert tuned.result.run.step == 3 and tuned.result.val_loss is None
 
 
 def asked_alike(path):
@@ -270,6 +288,10 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, base, chats):
     assert ended.result.run.history == whole.result.run.history
     same(ended.result.run.params, whole.result.run.params)
     same(ended.result.run.state, whole.result.run.state)
+    losses = [loss for _, loss in whole.result.run.history["train"]]
+    assert losses[-1] < losses[0]
+    model = fxad_nn.load(base)
+    assert load_adapters(whole.saved[0], model.params, model.config)[1].dropout == 0.05
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, base, chats):
@@ -304,6 +326,39 @@ def test_what_made_the_run_cannot_change_when_it_goes_on(brief):
     more = data.read_bytes() + data.read_bytes().splitlines(keepends=True)[0]
     said = r"was trained on .*chat.jsonl \([0-9a-f]{12}\); now"
     with changed(data, more), pytest.raises(DataError, match=said):
+        finetune(resumed_finetune(run, steps=4))
+
+
+def test_a_run_goes_on_from_another_directory_and_where_its_files_have_moved(
+    tmp_path, brief, monkeypatch
+):
+    home, away = tmp_path / "home", tmp_path / "away"
+    shutil.copytree(brief / "model", home / "model")
+    shutil.copy(brief / "chat.jsonl", home)
+    away.mkdir()
+    monkeypatch.chdir(home)
+    given = {"base": Path("model"), "data": Path("chat.jsonl"), "steps": 1, "eval_every": 0}
+    finetune(options(Path(), **given))
+    home.rename(tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "new")
+    assert resumed_finetune("run").model == Path("model")
+    (tmp_path / "new").rename(home)
+    monkeypatch.chdir(away)
+    run = Path("../home/run")
+    assert finetune(resumed_finetune(run, steps=2)).result.run.step == 2
+    again = resumed_finetune(run, model=home / "model", data=Path("../home/chat.jsonl"))
+    assert (again.model, again.seed) == (home / "model", 4)
+    (home / "model").rename(away / "base")
+    with pytest.raises(CheckpointError, match="home/model does not exist"):
+        finetune(resumed_finetune(run, steps=3))
+    moved = resumed_finetune(run, model="base", steps=3)
+    assert finetune(moved).result.run.step == 3
+    write_chats(away / "others.jsonl", 39)
+    with pytest.raises(DataError, match=r"was trained on .*; now that is others.jsonl"):
+        finetune(resumed_finetune(run, data="others.jsonl", steps=4))
+    settings = away / "base" / "tokenizer_config.json"
+    settings.write_bytes(settings.read_bytes().replace(b"role", b"content"))
+    with pytest.raises(CheckpointError, match="the chat template of base changed since"):
         finetune(resumed_finetune(run, steps=4))
 
 
@@ -349,6 +404,18 @@ def test_a_preview_shows_what_is_trained(tmp_path, base, chats, capsys):
     out = capsys.readouterr().out
     assert out.count("What comes after") == 2
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_preview_of_nothing_says_what_was_read(tmp_path, base, capsys):
+    unanswered, long = chat(1)[:1], [*chat(1)[:1], {"role": "assistant", "content": "very " * 200}]
+    path = write_chats(tmp_path / "chat.jsonl", 0, {"messages": unanswered}, {"messages": long})
+    flags = ["--model", str(base), "--data", str(path), "--too-long", "drop", "--preview", "2"]
+    assert main(["finetune", *flags]) == 2
+    err = capsys.readouterr().err
+    assert "2 read, 0 used" in err and "1 empty, 1 dropped: there is nothing to train on" in err
+    path.write_text("")
+    assert main(["finetune", *flags]) == 2
+    assert "0 read, 0 used" in capsys.readouterr().err
 
 
 def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
@@ -413,6 +480,35 @@ def test_answers_end_and_long_conversations_lose_their_oldest_turns(base, monkey
     assert "".join(spelled(tokenizer, [], [*tokenizer.encode("a")])) == "a"
 
 
+def test_a_question_beyond_the_context_is_refused_and_the_chat_goes_on(base, capsys, monkeypatch):
+    model, tokenizer = fxad_nn.load(base), from_directory(base)
+    given = model.params, model.config, tokenizer, chat_template.from_directory(base)
+    counts = []
+
+    def drawn(params, config, prompt, count, **limits):
+        counts.append((len(prompt), count))
+        return iter(())
+
+    monkeypatch.setattr("fxad_nn.chat.generate", drawn)
+    talk = Chat(*given, system="Be brief.", tokens=100)
+    list(talk.ask("What comes after 1? " * 3))
+    ((prompt, count),) = counts
+    assert prompt + count == model.config.context and count < 100
+    said = talk.messages
+    with pytest.raises(DataError, match=r"the question takes \d+ tokens with what the system says"):
+        talk.ask("What comes after 1? " * 100)
+    assert talk.messages == said and len(counts) == 1
+
+    flags = ["sample", str(base), "--chat", "--tokens", "6"]
+    assert main([*flags, "--prompt", "What? " * 200]) == 2
+    assert "the model's context holds 128" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What? " * 200 + "\nAnd then?\n"))
+    assert main(flags) == 2
+    out, err = capsys.readouterr()
+    assert out == "\n" and "try a shorter question" in err
+    assert len(counts) == 2
+
+
 def test_only_chat_models_talk(base, tmp_path, capsys):
     assert main(["sample", str(base), "--system", "Be brief."]) == 2
     assert "give --chat too" in capsys.readouterr().err
@@ -420,7 +516,31 @@ def test_only_chat_models_talk(base, tmp_path, capsys):
     assert main(["sample", str(plain), "--chat"]) == 2
     assert "has no chat template" in capsys.readouterr().err
     assert main(["sample", str(tmp_path), "--chat"]) == 2
-    assert "--chat needs the directory of a chat model" in capsys.readouterr().err
+    assert f"--chat needs the directory of a chat model, and {tmp_path} is none" in (
+        capsys.readouterr().err
+    )
+    assert main(["sample", str(tmp_path / "missing"), "--chat"]) == 2
+    assert "missing does not exist" in capsys.readouterr().err
+
+
+def test_paths_may_be_texts(brief, tmp_path):
+    run, model = str(brief / "run"), str(brief / "model")
+    config, params = hf.read_model(model)
+    assert hf.read_config(model) == config and hf.weight_files(model)
+    _, lora = load_adapters(f"{run}/adapter", params, config)
+    assert lora.rank == 4
+    adapted = add_lora(params, config, 4, 8.0, ALL_LINEAR, fxad.random.key(0))
+    save_adapters(f"{tmp_path}/adapter", adapted, config, lora, model)
+    hf.write_model(f"{tmp_path}/model", config, params)
+    copy_tokenizer(model, f"{tmp_path}/model")
+    assert chat_template.templates(f"{tmp_path}/model") == chat_template.templates(model)
+    assert len(list(read_conversations(f"{brief}/chat.jsonl"))) == 40
+    assert store.latest(run) == store.read_state(run)[0].parent
+    assert store.holds_checkpoint(run) and best_loss(run) < math.inf
+    history = read_losses(f"{run}/losses.jsonl")
+    write_table(history, f"{tmp_path}/losses.csv")
+    draw(history, f"{tmp_path}/loss.png", samples.latest(run))
+    assert resumed_finetune(run, steps=3).steps == 3
 
 
 # Bad input
@@ -434,8 +554,9 @@ def test_only_chat_models_talk(base, tmp_path, capsys):
         ({"lora": 0}, "the rank of an adapter must be at least 1"),
         ({"targets": "q_proj,w_proj"}, "called 'w_proj'"),
         ({"context": 500}, "--context 500 exceeds the model's 128"),
+        ({"max_shard_size": "x"}, r"^--max-shard-size must be a size such as 5GB .*, got x$"),
         ({"dpo": True}, "--dpo needs pairs"),
-        ({"eval_share": 1.0}, "--eval-share must be between 0 and 1"),
+        ({"eval_share": 1.0}, "--eval-share must be 0 or more, and below 1"),
         ({"base": None}, "fine-tuning needs --model"),
         ({"data": None}, "fine-tuning needs --data"),
         ({"format": "alpacca"}, "did you mean 'alpaca'"),
@@ -450,9 +571,20 @@ def test_data_that_cannot_be(tmp_path, base, chats):
     chats.write_text(chats.read_text() + "{nonsense\n")
     with pytest.raises(DataError, match="line 41 is damaged: no JSON"):
         finetune(options(tmp_path, base, chats))
-    write_chats(chats, 1)
-    with pytest.raises(DataError, match="1 read, 1 used .* too little to train"):
+    write_chats(chats, 1, {"messages": chat(1)[:1] + [{"role": "assistant", "content": "\ud800"}]})
+    with pytest.raises(DataError, match=r"line 2: character \d+ of the text is a lone surrogate"):
         finetune(options(tmp_path, base, chats))
+    write_chats(chats, 1)
+    with pytest.raises(DataError, match="1 read, 1 used .* 0 of them to train and 1 to validate"):
+        finetune(options(tmp_path, base, chats))
+    shutil.copy(chats, tmp_path / "one.jsonl")
+    write_chats(chats, 0, {"messages": [chat(1)[0]]})
+    with pytest.raises(DataError, match="1 read, 0 used .* 1 empty, .* nothing to train on"):
+        finetune(options(tmp_path, base, chats))
+    with pytest.raises(
+        DataError, match="1 .* to train and 0 to validate on, .* another --eval-data"
+    ):
+        finetune(options(tmp_path, base, tmp_path / "one.jsonl", eval_data=chats))
     long = {"messages": [chat(1)[0], {"role": "assistant", "content": "very " * 200}]}
     write_chats(chats, 40, long)
     with pytest.raises(DataError, match=r"line 41 takes \d+ tokens, the context holds 128"):

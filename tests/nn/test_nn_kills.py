@@ -48,8 +48,14 @@ def killed(process, pipe, chance):
     return last, process.exitcode == 0
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Where the processes of both tests find the code that the first of them compiled."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.mark.parametrize("background", [False, True], ids=["at-once", "background"])
-def test_kills_lose_nothing(tmp_path, text, background):
+def test_kills_lose_nothing(tmp_path, text, background, cache):
     wanted = {}
     whole = train(
         begun(tmp_path, text, "whole"),
@@ -61,7 +67,8 @@ def test_kills_lose_nothing(tmp_path, text, background):
     chance, name, said, kills = random.Random(SEED), "run-0", 0, 0
     while kills < KILLS:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=go_on, args=(tmp_path, text, name, theirs, background))
+        given = (tmp_path, text, name, theirs, background, cache)
+        process = context.Process(target=go_on, args=given)
         process.start()
         theirs.close()
         last, ended = killed(process, ours, chance)

@@ -49,8 +49,7 @@ def report(step=1, loss=2.0, **more):
 # The norm of the gradient
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize(("accumulate", "clip"), [(1, None), (2, 0.1)])
 def test_a_step_gives_the_norm_that_the_gradient_has_before_it_is_clipped(accumulate, clip):
     config = models.preset("tiny")
     params = spec.init_params(models.family(config).spec(config), fxad.random.key(0))

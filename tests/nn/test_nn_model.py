@@ -152,6 +152,9 @@ def test_a_model_says_what_it_is_and_what_it_takes():
     count = sum(leaf.size for leaf in fxad.tree.leaves(model.params))
     assert repr(model).startswith(f"Model({count:,} parameters, float32; Config(vocab=65")
     assert repr(fxad.tree.map(lambda _: None, model)).startswith("Model(0 parameters")
+    for shape in ((1, 0), (0, 3)):
+        with pytest.raises(DataError, match=r"tokens \[\d, \d\] hold none: a text needs at least"):
+            model(np.zeros(shape, int))
     with pytest.raises(
         DataError, match=r"must be \[batch, time\], got \[3\]: one text is \[tokens\]"
     ):
@@ -206,7 +209,7 @@ def test_rotary_scaling_comes_back(tmp_path, scaling):
 def test_documents_that_share_a_row_are_as_they_are_alone(config):
     model, rng = made(config), np.random.default_rng(0)
     tokens = rng.integers(0, config.vocab, (2, 12))
-    segments = [[3] * 5 + [1] * 7, [0] * 4 + [1] * 2 + [2] * 6]
+    segments = [[3] * 5 + [1] * 2 + [0] * 5, [0] * 2 + [1] * 5 + [2] * 5]
     found = np.asarray(model(tokens, segments=segments))
     for row, numbers in enumerate(segments):
         for number in set(numbers):
@@ -330,7 +333,9 @@ def test_large_weights_are_split_over_files_with_an_index(tmp_path):
         tensors_of = [list(tensors.stored([tmp_path / name])) for name in shards]
         assert len(shards) == 3 if size != 1 else all(len(some) == 1 for some in tensors_of)
     for size in ("5 apples", 0, "-1GB"):
-        with pytest.raises(ConfigError, match="max_shard_size must be a number of bytes"):
+        with pytest.raises(
+            ConfigError, match=r"max_shard_size must be a number of bytes .* got \S+( apples')?$"
+        ):
             fxad_nn.save(model, tmp_path, max_shard_size=size)
     assert fxad_nn.load(tmp_path).config == model.config
 
@@ -485,7 +490,7 @@ def test_stored_dtypes_are_kept_or_converted(tmp_path):
     assert fxad_nn.load(tmp_path, "bfloat16").config == model.config
 
 
-@pytest.mark.parametrize("name", ["llama", "llama bf16", "olmoe bf16"])
+@pytest.mark.parametrize("name", ["llama", "olmoe bf16"])
 def test_mapped_weights_borrow_their_files(tmp_path, name):
     fxad_nn.save(made(SAVED[name]), tmp_path)
     path = tmp_path / "model.safetensors"

@@ -12,7 +12,7 @@ from fxad_nn.cli import main
 from fxad_nn.data import open_data
 from fxad_nn.errors import ConfigError, DataError
 from fxad_nn.prepare import PrepareOptions, pieces, prepare
-from fxad_nn.shards import ShardWriter, read_shard
+from fxad_nn.shards import ShardWriter, read_shard, write_shard
 from fxad_nn.tokenizer import from_directory
 
 
@@ -132,6 +132,20 @@ def test_the_command_makes_what_train_reads(tmp_path, vocabulary, capsys):
     capsys.readouterr()
     assert main(["prepare", str(data), "--out", str(out), "--tokenizer", "byte"]) == 2
     assert "holds shards already" in capsys.readouterr().err
+
+
+def test_paths_may_be_texts(tmp_path, vocabulary):
+    lines, out = write_lines(tmp_path / "a.jsonl", ["First Citizen", "we are"]), tmp_path / "out"
+    made = prepare([str(lines)], PrepareOptions(out=str(out), vocabulary=str(vocabulary)))
+    ids = np.asarray(read_shard(str(made.train[0]), 1 << 31))
+    (whole,) = open_data(str(out), "gpt2", str(vocabulary)).train
+    assert np.asarray(whole).tolist() == ids[: len(whole)].tolist()
+    with ShardWriter(str(tmp_path), "copy", most=100, wide=False) as writer:
+        writer.add(ids)
+    write_shard(f"{tmp_path}/whole.bin", ids)
+    assert (tmp_path / "whole.bin").read_bytes() == writer.shards[0].read_bytes()
+    (tmp_path / "b.txt").write_text("the patricians good\n" * 9)
+    assert len(open_data(f"{tmp_path}/b.txt", "byte").train[0]) == 162
 
 
 def test_a_start_token_stands_before_each_document(tmp_path):

@@ -107,7 +107,7 @@ def test_the_levels_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("columns", [64, 192, 70, 5])
+@pytest.mark.parametrize("columns", [192, 70, 5])
 def test_elements_become_the_nearest_level(kind, columns):
     w = RNG.standard_normal((24, columns)).astype(np.float32)
     w[3] = 0
@@ -170,11 +170,9 @@ def test_a_bias_is_added_before_sums_are_rounded():
     ("config", "kind"),
     [
         (LLAMA, "nf4"),
-        (LLAMA, "int8"),
         (replace(LLAMA, dtype="bfloat16"), "int8"),
         (GPT2, "nf4"),
         (EXPERTS, "nf4"),
-        (EXPERTS, "int8"),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{value.family}-{value.dtype}",
 )
@@ -187,12 +185,19 @@ def test_a_model_computes_what_its_dequantised_weights_do(config, kind):
 # Loading
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("config", [LLAMA, EXPERTS], ids=["llama", "mixtral"])
+@pytest.mark.parametrize(
+    ("model", "kind", "mapped"),  # every pair of two of them
+    [
+        ("llama", "nf4", False),
+        ("llama", "int8", True),
+        ("mixtral", "nf4", True),
+        ("mixtral", "int8", False),
+    ],
+)
 def test_loading_quantises_the_matrices_of_layers_and_experts(
-    tmp_path, kind, mapped, config, monkeypatch
+    tmp_path, model, kind, mapped, monkeypatch
 ):
+    config = {"llama": LLAMA, "mixtral": EXPERTS}[model]
     monkeypatch.setattr("fxad_nn.quantized.PART", 64 * 50)  # parts end in the midst of experts
     fxad_nn.save(fxad_nn.Model(made(config), config), tmp_path)
     model = fxad_nn.load(tmp_path, quantize=kind, mapped=mapped)
@@ -300,8 +305,9 @@ def test_a_damaged_weight_is_warned_of(tmp_path):
 
 
 def test_generation_goes_on_from_quantised_weights():
-    kept, plain = in_bits(made(LLAMA), LLAMA, "nf4")
-    drawn = [list(generate(p, LLAMA, [1, 2, 3], 8, temperature=0)) for p in (kept, plain)]
+    config = replace(LLAMA, layers=1)
+    kept, plain = in_bits(made(config), config, "nf4")
+    drawn = [list(generate(p, config, [1, 2, 3], 8, temperature=0)) for p in (kept, plain)]
     assert drawn[0] == drawn[1]
 
 
@@ -324,17 +330,16 @@ def lora_steps(params, config, count=4):
 
 
 @pytest.mark.parametrize(
-    ("model", "kind", "dtype"),  # every pair of two of them
+    ("model", "kind", "dtype"),
     [
         ("llama", "nf4", "float32"),
         ("llama", "int8", "bfloat16"),
-        ("mixtral", "nf4", "bfloat16"),
-        ("mixtral", "int8", "float32"),
+        ("mixtral", "int8", "float32"),  # in nf4 it computes the same above, and is tuned below
     ],
 )
 def test_adapters_learn_what_they_learn_beside_dequantised_weights(model, kind, dtype):
     """Products of both have the same factors; what is fused with them may round apart."""
-    config = replace({"llama": LLAMA, "mixtral": EXPERTS}[model], dtype=dtype)
+    config = replace({"llama": LLAMA, "mixtral": EXPERTS}[model], dtype=dtype, layers=1)
     rtol = {"float32": 1e-5, "bfloat16": 1e-2}[dtype]
     kept, plain = in_bits(made(config), config, kind)
     (losses, trained), (expected, wanted) = lora_steps(kept, config), lora_steps(plain, config)
@@ -347,11 +352,13 @@ def test_adapters_learn_what_they_learn_beside_dequantised_weights(model, kind, 
             np.testing.assert_allclose(leaf, others[name], atol=2e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
-@pytest.mark.parametrize("tied", [True, False])
-def test_prompts_cost_no_product_of_the_head(config, tied):
+@pytest.mark.parametrize(
+    "config",
+    [replace(LLAMA, tied=False), replace(GPT2, tied=True)],
+    ids=["llama, untied", "gpt2, tied"],
+)
+def test_prompts_cost_no_product_of_the_head(config):
     """The loss and the adapters' gradients are those of the loss that computes every row."""
-    config = replace(config, tied=tied)
     kept, _ = in_bits(made(config), config, "nf4")
     params = add_lora(kept, config, 4, 8.0, ALL_LINEAR, fxad.random.key(3))
     trained, frozen = fxad.tree.partition(params, trainable(params), is_leaf=is_quantized)
@@ -373,7 +380,7 @@ def test_prompts_cost_no_product_of_the_head(config, tied):
 
 
 def test_the_plan_of_a_step_holds_no_dequantised_weight(capsys):
-    config = replace(LLAMA, hidden=640, dtype="bfloat16")
+    config = replace(LLAMA, hidden=640, dtype="bfloat16", layers=1)
     kept, plain = in_bits(made(config), config, "nf4")
     plans = []
     for params in (kept, plain):
@@ -435,10 +442,7 @@ def recipe(tmp_path, base, **more):
     return finetune_recipe(**{"model": base, "data": chats, "quantize": "nf4", **given, **more})
 
 
-def test_fine_tuning_saves_adapters_that_merge_into_the_base(tmp_path):
-    pytest.importorskip("jinja2")
-    pytest.importorskip("tokenizers")
-    base = write_model(tmp_path / "model")
+def test_fine_tuning_saves_adapters_that_merge_into_the_base(tmp_path, base):
     tuned = finetune(recipe(tmp_path, base, steps=40, save="both"))
     history = [loss for _, loss in tuned.result.run.history["train"]]
     assert history[-1] < 0.7 * history[0]

@@ -22,16 +22,19 @@ from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.tokenizer import Bytes
 from fxad_nn.tuning import Corpus, Tuning
 
-SMALL = {"vocab": 50, "context": 64, "layers": 2, "heads": 4, "width": 16, "hidden": 24}
+# Two layers where they differ, and in one model of each kind.
+SMALL = {"vocab": 50, "context": 64, "layers": 1, "heads": 4, "width": 16, "hidden": 24}
 DECODER = decoder.Config(**SMALL, groups=2, head_dim=8)
-LOCAL = {"window": 5, "local": (True, False)}
+LOCAL = {"layers": 2, "window": 5, "local": (True, False)}
 LONGROPE = RopeScaling(
     kind="longrope", original_context=48, short=(1.0, 1.1, 1.2, 1.3), long=(2.0, 3.0, 4.0, 5.0)
 )
 CONFIGS = {
     "gpt2": gpt2.Config(**SMALL),
-    "gpt2, untied, scaled by layer": gpt2.Config(**SMALL, tied=False, scaled_by_layer=True),
-    "llama": DECODER,
+    "gpt2, untied, scaled by layer": gpt2.Config(
+        **{**SMALL, "layers": 2}, tied=False, scaled_by_layer=True
+    ),
+    "llama": replace(DECODER, layers=2),
     "llama3": replace(DECODER, rope_scaling=RopeScaling(original_context=16)),
     "mistral": replace(DECODER, family="mistral", window=7),
     "qwen2": replace(DECODER, family="qwen2", qkv_bias=True, tied=True),
@@ -82,7 +85,8 @@ def _documents(seed=1):
     ]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+# The losses of routers change no logits.
+@pytest.mark.parametrize("name", [name for name in CONFIGS if "losses" not in name])
 def test_logits_are_those_of_each_document_alone(name):
     config, rows = CONFIGS[name], _documents()
     # Each alone stands at the start of a row, where padding comes after all that it sees; rows of

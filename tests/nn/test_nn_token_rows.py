@@ -31,9 +31,9 @@ pytest.importorskip("tokenizers")
 NEW = ("<|turn|>", "<|over|>")
 TEMPLATE = CHATML.replace("<|im_start|>", NEW[0]).replace("<|im_end|>", NEW[1])
 MODELS = {
-    "tied": models.preset("llama-tiny", vocab=61, tied=True, context=32),
-    "untied": models.preset("llama-tiny", vocab=61, tied=False, context=32),
-    "gpt2": models.preset("tiny", vocab=61, context=32),
+    "tied": models.preset("llama-tiny", vocab=61, tied=True, context=32, layers=1),
+    "untied": models.preset("llama-tiny", vocab=61, tied=False, context=32, layers=1),
+    "gpt2": models.preset("tiny", vocab=61, context=32, layers=1),
 }
 IDS = [62, 5, 61]
 

@@ -133,6 +133,14 @@ def test_a_continuing_prefix_that_merges_lack_is_named(small_bpe, capfd):
     assert "panicked" not in capfd.readouterr().err
 
 
+def test_a_lone_surrogate_is_named(small_bpe):
+    tokenizer = from_directory(small_bpe)
+    with pytest.raises(DataError, match=r"character 2 of the text is a lone surrogate, U\+D800"):
+        tokenizer.encode("he\ud800llo")
+    with pytest.raises(DataError, match="this text cannot be used by the tokenizers library"):
+        tokenizer.encode(5)
+
+
 def test_a_panic_of_the_library_is_an_error_of_ours(small_bpe):
     whole = described(small_bpe)
     broken = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}

@@ -75,6 +75,18 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, text):
         np.testing.assert_array_equal(left, right, err_msg=name)
 
 
+def test_a_run_is_resumed_from_another_directory(tmp_path, text, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(options(tmp_path, Path(text.name), steps=1, out=Path("run")))
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir("away")
+    assert resumed_options("../run").data == text
+    assert train(resumed_options("../run", steps=2)).run.step == 2
+    text.write_text("the quick brown fox" * 50, "utf-8")
+    with pytest.raises(DataError, match="give the right text"):
+        train(resumed_options("../run", steps=3))
+
+
 def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     train(options(tmp_path, text, steps=1, out=tmp_path / "run"))
     with pytest.raises(ConfigError, match="already holds a checkpoint"):
@@ -293,22 +305,21 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(tmp_path, text) -
     assert len(made.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("module", ["safetensors", "tokenizers"])
-def test_checkpoints_of_characters_need_no_extra(tmp_path, text, module) -> None:
-    made = _without(module, tmp_path, *SHORT, str(text))
+def test_checkpoints_of_characters_need_no_extra(tmp_path, text) -> None:
+    made = _without("safetensors tokenizers", tmp_path, *SHORT, str(text))
     assert made.returncode == 0, made.stderr
     assert store.load(tmp_path / "run").step == 2
 
 
 def test_help_needs_no_extra(tmp_path) -> None:
-    made = _without("safetensors", tmp_path, "--help")
+    made = _without("safetensors tokenizers", tmp_path, "--help")
     assert made.returncode == 0, made.stderr
     assert "train" in made.stdout
 
 
-def _without(module: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command line in `directory`, where `module` cannot be imported."""
-    code = f"import runpy, sys; sys.modules[{module!r}] = None"
+def _without(modules: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line in `directory`, where these modules cannot be imported."""
+    code = f"import runpy, sys; sys.modules |= dict.fromkeys({modules.split()!r})"
     code += "; runpy.run_module('fxad_nn', run_name='__main__')"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True)
