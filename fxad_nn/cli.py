@@ -256,12 +256,14 @@ def _with_file(given: dict[str, Any], cls: type) -> dict[str, Any]:
 
 
 def _preview(options: FinetuneOptions, count: int, console: Console) -> None:
-    """Examples as they are read, what is trained in green."""
+    """Examples as they are read, what is trained in green, or in ⟦ ⟧ where there are no colours."""
+    plain = console.no_color or console.color_system is None
     for number, pieces in enumerate(preview(options, count), 1):
         console.rule(f"example {number}")
         text = Text()
         for piece, trained in pieces:
-            text.append(piece, "bold green" if trained else "dim")
+            shown = f"⟦{piece}⟧" if trained and plain else piece
+            text.append(shown, "bold green" if trained else "dim")
         console.print(text, soft_wrap=True)
 
 

@@ -77,7 +77,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     predicted: int | None = None
-    started_in: str = field(default_factory=os.getcwd)
+    started_in: str = field(default_factory=lambda: _working_directory())
 
     @property
     def context(self) -> int:
@@ -209,10 +209,18 @@ def _located(path: Path, state: Mapping[str, Any]) -> Path:
     """A path of a saved run as it is found from here: a relative one is meant against the working
     directory that the run was started in, or, where all has moved together, against this one."""
     home = state.get("started_in")
-    if not isinstance(home, str) or home == os.getcwd():
+    if not isinstance(home, str) or home in ("", _working_directory()):
         return path
     there = home / path
     return path if path.exists() and not there.exists() else there
+
+
+def _working_directory() -> str:
+    """ "" where it is gone, which a run by absolute paths need not mind."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def _same(now: Any, then: Any) -> bool:

@@ -403,6 +403,7 @@ def test_a_preview_shows_what_is_trained(tmp_path, base, chats, capsys):
     assert main(["finetune", "--model", str(base), "--data", str(chats), "--preview", "2"]) == 0
     out = capsys.readouterr().out
     assert out.count("What comes after") == 2
+    assert "⟦That would be 1, of course.<|im_end|>⟧" in out  # no terminal, no colours
     assert not (tmp_path / "runs").exists()
 
 
