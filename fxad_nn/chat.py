@@ -37,8 +37,8 @@ class Chat:
     """A conversation with a model. `messages` holds what was said, objects with a role and a
     content; `limits` are those of `generate`: temperature, top_k, top_p, seed.
 
-    What exceeds the model's context is left out: the oldest questions with their answers, never
-    what the system said.
+    What exceeds the model's context beside `tokens` of an answer, or half of the context for it, is
+    left out: the oldest questions with their answers, never what the system said.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Chat:
         asked = [*self.messages, {"role": "user", "content": question}]
         prompt = self._prompt(asked)
         context, told = self._config.context, asked[0]["role"] == "system"
-        while len(prompt) + self._tokens > context and len(asked) > 2:
+        wanted = min(self._tokens, context // 2)
+        while len(prompt) + wanted > context and len(asked) > 2:
             del asked[told : told + 2]
             prompt = self._prompt(asked)
         room = context - len(prompt)

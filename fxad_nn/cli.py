@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="INT",
         default=argparse.SUPPRESS,
-        help="show so many examples, what is trained in green, and do nothing else",
+        help="show so many examples, what is trained in green (or in ⟦ ⟧), and do nothing else",
     )
     preparing = commands.add_parser(
         "prepare",

@@ -36,7 +36,7 @@ class Record:
         """What the record of the file `path` holds, as `schema` returns it; DataError with the
         line, and the column where it is no JSON."""
         try:
-            text = self.text.rstrip()  # or what is missing at its end were missed a line below
+            text = self.text.rstrip()  # an error at its end is on its last line, not on the next
             return parse(text, schema, f"{path}, line {self.line}", DataError, limits)
         except DataError as error:
             failure = error.__cause__ and error.__cause__.__cause__

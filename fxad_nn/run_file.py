@@ -98,7 +98,7 @@ def start(step: int, options: Any) -> dict[str, Any]:
         "options": {k: str(v) if isinstance(v, Path) else v for k, v in values.items()},
         "versions": {"python": platform.python_version(), **_versions()},
         "machine": {"platform": platform.platform(), **fxad.bits_depend_on()},
-        "git": {"here": git_state(Path.cwd()), "fxad": git_state(Path(__file__).parent)},
+        "git": {"here": git_state(Path(".")), "fxad": git_state(Path(__file__).parent)},
     }
 
 

@@ -2,8 +2,8 @@
 
 token = draw(logits, key, temperature=0.8, top_k=200, top_p=0.95)
 
-Nothing is sorted: the smallest logit to keep is found two bits at a time, which reads the logits up
-to 16 times, and fewer where as many are kept as are wanted.
+Nothing is sorted: the smallest logit to keep is found two bits at a time, in 16 turns, or fewer
+where as many are kept as are wanted.
 """
 
 from __future__ import annotations

@@ -302,8 +302,8 @@ def _sums(objective: Objective) -> Any:
 def split(
     examples: Sequence[Example | Pair], share: float, most: int, seed: int
 ) -> tuple[list[Example | Pair], list[Example | Pair]]:
-    """(training, validation): a share of the examples, from one to `most`, chosen by the seed; of
-    a share of 0 none."""
+    """(training, validation): a share of the examples, from one to `most`, chosen by the seed; none
+    where the share is 0."""
     count = min(max(round(len(examples) * share), 1), most) if share else 0
     random = np.random.default_rng([seed, 1])
     chosen = set(random.permutation(len(examples))[:count].tolist())

@@ -112,7 +112,7 @@ def side(tmp_path: Path) -> Side:
 
 def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> None:
     name = "product small, 33x65x129 NN float32"
-    with sides.workers(side, side) as (one, other):
+    with sides.workers(side, side, side) as (one, other, idle):
         for worker in (one, other):
             worker.tell(do="fingerprint", case=name)
         first, second = one.hear(), other.hear()
@@ -136,7 +136,8 @@ def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> N
         assert one._process.stdin is not None
         one._process.stdin.close()
         assert one._process.wait(30) == 0  # it ends with its input
-    assert not one.alive
+        assert idle.alive
+    assert not idle.alive
 
 
 def test_a_process_of_its_own_prints_a_number(side: Side) -> None:

@@ -107,7 +107,7 @@ def test_diff_shows_the_code_of_both(
         yield tmp_path
 
     monkeypatch.setattr(base, "_worktree", worktree)
-    # Both of its processes import the copy, the second as the first compiled it.
+    # Its two processes share the copy's byte code.
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     names = ["elements/axpy-2048x2048", "products/nn-8"]
     assert main(["diff", "--base", "old", "--jobs", "1", "--targets", "neon", *names]) == 1

@@ -240,13 +240,16 @@ def promote_types(a: Any, b: Any) -> np.dtype:
     )[0]
 
 
-WIDER = "convert the array to a wider dtype first (x.astype(...)), or wrap the number yourself"
+WIDER_ARRAY = (
+    "convert the array to a wider dtype first (x.astype(...)), or wrap the number yourself"
+)
 
 
-def check_int_fits(value: int, dtype: np.dtype, advice: str = WIDER) -> None:
+def check_int_fits(value: int, dtype: np.dtype, advice: str = WIDER_ARRAY) -> None:
     """Raise NumberOverflow if the Python int `value` lies outside the integer dtype's range.
 
     Floats round or become inf like any other conversion and are not checked; a bool takes any.
+    advice: what the error says to do.
     """
     if not dtypes.is_integer(dtype):
         return

@@ -45,7 +45,7 @@ def array_namespace(self: Array, /, *, api_version: str | None = None) -> Any:
 
 
 def device(self: Array) -> ported.Device:
-    """Where the elements are: the device that there is."""
+    """Where the elements are: the only device."""
     return ported.devices()[0]
 
 

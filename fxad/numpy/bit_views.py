@@ -31,32 +31,34 @@ def view(self: Array, dtype: Any = None) -> Array:
     if wanted == own:
         return self
     old, new = own.itemsize, wanted.itemsize
-    if old != new and not self.shape:
-        raise ShapeError(f"view: an array without axes keeps its {old} bytes, {wanted} has {new}")
-    if self.shape and self.shape[-1] * old % new:
+    if not self.shape:
+        if old != new:
+            raise ShapeError(
+                f"view: an array without axes keeps its {old} bytes, {wanted} has {new}"
+            )
+        return reshape(view(reshape(self, (1,)), wanted), ())
+    size = self.shape[-1] * old
+    if size % new:
         raise ShapeError(
-            f"view: the last axis of {self.type} has {self.shape[-1] * old} bytes, which are no "
-            f"multiple of the {new} of {wanted}"
+            f"view: the last axis of {self.type} has {size} bytes, which are no multiple of the "
+            f"{new} of {wanted}"
         )
+    shape = (*self.shape[:-1], size // new)
     if dt.is_complex(own):
         return view(_parts(self), wanted)
     if dt.is_complex(wanted):
-        parts = view(self, dt.real_of(wanted))
-        parts = reshape(parts, (*parts.shape[:-1], -1, 2))
+        parts = reshape(view(self, dt.real_of(wanted)), (*shape, 2))
         return e.OPS["complex"](parts[..., 0], parts[..., 1])
     if own == dt.bool_:
         return view(self.astype(dt.uint8), wanted)
     if wanted == dt.bool_:
         return view(self, dt.uint8) != 0
-    if old == new:
-        return operators.bitcast_convert_type(self, wanted)
-    lead = self.shape[:-1]
-    if new < old:
-        return reshape(operators.bitcast_convert_type(self, wanted), (*lead, -1))
-    return operators.bitcast_convert_type(reshape(self, (*lead, -1, new // old)), wanted)
+    if new > old:
+        return operators.bitcast_convert_type(reshape(self, (*shape, new // old)), wanted)
+    return reshape(operators.bitcast_convert_type(self, wanted), shape)
 
 
 def _parts(value: Array) -> Array:
     """Real and imaginary parts in turn, along the last axis."""
     parts = stack_values([e.real(value), e.imag(value)], -1)
-    return reshape(parts, (*value.shape[:-1], -1))
+    return reshape(parts, (*value.shape[:-1], 2 * value.shape[-1]))

@@ -106,7 +106,7 @@ def asarray(
     return array(a, dtype, copy=copy)
 
 
-_OTHER = "pass a dtype that holds it (dtype=), or wrap the number yourself"
+ANOTHER_DTYPE = "pass a dtype that holds it (dtype=), or wrap the number yourself"
 
 
 def _as_array(object: Any, dtype: Any) -> Array:
@@ -120,7 +120,7 @@ def _as_array(object: Any, dtype: Any) -> Array:
             return Borrowed(_cast_numpy(np.asarray(object), wanted))
         if is_python_scalar(object) and wanted is not None:
             if isinstance(object, int):
-                check_int_fits(int(object), wanted, _OTHER)
+                check_int_fits(int(object), wanted, ANOTHER_DTYPE)
             return Concrete(np.asarray(object).astype(wanted))
         value = to_value(object)
     else:
@@ -155,8 +155,7 @@ def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
             return _of_long_ints(plain, wanted)
         if plain.dtype.kind in "OUS":
             raise TypeMismatch(
-                "cannot make an array of this sequence: rows differ in length or hold things that "
-                "are not numbers"
+                "cannot make an array of this sequence: it holds things that are not numbers"
             )
         if wanted is not None:
             return Concrete(_fitting(plain, leaves, wanted))
@@ -173,12 +172,12 @@ def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
 
 def _fitting(plain: np.ndarray, leaves: Sequence[Any], wanted: np.dtype) -> np.ndarray:
     """A sequence's numbers in a dtype. Raises NumberOverflow for Python ints outside its range."""
-    if plain.dtype.kind in "iu" and dt.is_integer(wanted) and plain.size:
+    if dt.is_integer(wanted) and plain.size:
         info = dt.iinfo(wanted)
         if plain.min() < info.min or plain.max() > info.max:
             for number in leaves:
                 if isinstance(number, int):
-                    check_int_fits(number, wanted, _OTHER)
+                    check_int_fits(number, wanted, ANOTHER_DTYPE)
     return _cast_numpy(plain, wanted)
 
 
@@ -186,7 +185,7 @@ def _of_long_ints(plain: np.ndarray, wanted: np.dtype | None) -> Array:
     """A sequence of ints of which one has more than 64 bits."""
     wanted = dt.default_int() if wanted is None else wanted
     for number in plain.flat:
-        check_int_fits(number, wanted, _OTHER)
+        check_int_fits(number, wanted, ANOTHER_DTYPE)
     return Concrete(plain.astype(np.float64).astype(wanted))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.errors import BadArgument
 from fxad.numpy.core import asarray
 from fxad.trace.array import Array
 from fxad.trace.replay import by_value
@@ -63,9 +64,14 @@ class ScalarType:
 
     def __call__(self, x: Any = 0) -> Array:
         """The value as an array of this dtype; also for traced values, and for a number's text."""
-        if isinstance(x, str):
-            x = int(x) if dt.is_integer(self.dtype) else float(x)
-        return asarray(x, self.dtype)
+        return asarray(self._number(x) if isinstance(x, str) else x, self.dtype)
+
+    def _number(self, text: str) -> int | float | complex:
+        read = int if dt.is_integer(self.dtype) else complex if dt.is_complex(self.dtype) else float
+        try:
+            return read(text)
+        except ValueError:
+            raise BadArgument(f"{self.__name__}: {text!r} is no {read.__name__}") from None
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ScalarType):

@@ -139,11 +139,12 @@ def round_(self: Array, decimals: int = 0) -> Array:
 
 
 def _rounded(self: Array, decimals: int | None = None) -> Array:
-    """`round(x)`: integers, as in JAX; `round(x, 1)`: floats."""
+    """`round(x)`: integers, as in JAX, of 64 bits for elements of 64; `round(x, 1)`: floats.
+    Complex numbers stay what they are."""
     rounded = rounding.round(self, decimals or 0)
     if decimals is not None or dt.is_complex(self.type.dtype):
         return rounded
-    return rounded.astype(dt.default_int())
+    return rounded.astype(dt.int64 if self.type.dtype.itemsize == 8 else dt.default_int())
 
 
 def copy(self: Array) -> Array:

@@ -120,15 +120,16 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 def fold_in(key: Any, data: Any) -> Array:
     """A new key made from a key and an integer, for instance a step number. Raises NumberOverflow
-    for a Python int that is negative or has more than 32 bits.
+    for a Python int that is negative or has more than 32 bits; of an array's they are dropped.
 
     >>> key = fxad.random.key(0)
     >>> [fxad.random.fold_in(key, step).tolist() for step in range(2)]
     [[1797259609, 2579123966], [928981903, 3453687069]]
     """
     if isinstance(data, int | np.integer) and not isinstance(data, bool):
-        check_int_fits(int(data), dt.uint32, "data & 0xFFFFFFFF keeps its lower bits")
-        data = Concrete(np.asarray(int(data), np.uint32))
+        if isinstance(data, int):
+            check_int_fits(data, dt.uint32, "data & 0xFFFFFFFF keeps its lower bits")
+        data = Concrete(np.asarray(int(data) & 0xFFFFFFFF, np.uint32))
     number = value_of(data, "fold_in: data")
     if number.shape or not dt.is_integer(number.dtype):
         raise TypeMismatch(f"fold_in: data must be one integer, not {number.type}")

@@ -329,7 +329,7 @@ class ArrayMethods:
 
     @property
     def device(self) -> Any:
-        """Where the elements are: the device that there is."""
+        """Where the elements are: the only device."""
 
     @property
     def aval(self) -> Any:

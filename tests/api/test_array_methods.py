@@ -65,6 +65,7 @@ def test_round_gives_integers_as_python_has_it():
     assert [*range(round(jnp.float32(2.5)))] == [0, 1]
     assert fxad.jit(round)(jnp.bfloat16(3.4)).dtype == np.int32
     assert round(jnp.complex64(1.6 + 2j)) == 2 + 2j
+    assert round(jnp.int64(2**40)) == 2**40
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,15 @@ def test_views_are_numpys(source, target):
         got = function(jnp.asarray(x))
         assert got.dtype == target and got.shape == x.view(target).shape
         np.testing.assert_array_equal(np.asarray(got), x.view(target))
+
+
+def test_views_of_nothing_and_of_one():
+    assert jnp.zeros((0, 3)).view(jnp.uint8).shape == (0, 12)
+    assert jnp.zeros((0, 4), jnp.complex64).view(jnp.float64).shape == (0, 4)
+    z = np.complex64(1.5 - 2j)
+    wide = jnp.asarray(z).view(jnp.int64)
+    assert wide.shape == () and wide.tolist() == int(z.view("i8"))
+    assert wide.view(jnp.complex64) == z
 
 
 def test_views_that_do_not_divide():
@@ -116,5 +126,6 @@ def test_numbers_from_text():
     assert jnp.float32("1.5") == 1.5 and jnp.float32("-inf") == -np.inf
     assert jnp.int8("-3").dtype == np.int8
     assert np.isnan(jnp.bfloat16("nan"))
-    with pytest.raises(ValueError, match="could not convert"):
+    assert jnp.complex64("1+2j") == 1 + 2j
+    with pytest.raises(BadArgument, match="float32: 'one' is no float"):
         jnp.float32("one")

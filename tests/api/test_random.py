@@ -29,6 +29,7 @@ def test_keys_of_seeds():
     assert random.split(KEY).shape == (2, 2)
     assert random.split(KEY, (3, 4)).shape == (3, 4, 2)
     assert random.wrap_key_data(random.key_data(KEY)).tolist() == KEY.tolist()
+    assert random.fold_in(KEY, np.int64(-1)).tolist() == random.fold_in(KEY, 2**32 - 1).tolist()
     for far in (-1, 2**32):
         with pytest.raises(OverflowError):
             random.fold_in(KEY, far)

@@ -117,7 +117,7 @@ def _checked(source: str, directory: Path) -> str:
     path = directory / "program.py"
     path.write_text(source)
     flags = ["--strict", "--follow-imports=silent", "--no-error-summary"]
-    flags.append(f"--cache-dir={os.devnull}")  # nothing is checked again
+    flags.append(f"--cache-dir={os.devnull}")  # none is kept
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *flags, str(path)],
         capture_output=True,

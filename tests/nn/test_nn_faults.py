@@ -127,7 +127,7 @@ def test_a_sample_nobody_reads_ends_quietly(tmp_path, text):
 
 
 def test_what_the_output_cannot_encode_is_escaped(tmp_path, text):
-    # As many characters as before: the program is that of the sample above.
+    # As many characters as the text has: the program is that of the sample above.
     text.write_text(text.read_text("utf-8").translate({ord("z"): "ö", ord("y"): "ß"}), "utf-8")
     train(options(tmp_path, text, steps=1))
     command = ("sample", tmp_path / "run", "--prompt", "größer", "--tokens", 50)

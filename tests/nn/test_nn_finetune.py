@@ -289,7 +289,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, base, chats):
     same(ended.result.run.params, whole.result.run.params)
     same(ended.result.run.state, whole.result.run.state)
     losses = [loss for _, loss in whole.result.run.history["train"]]
-    assert losses[-1] < losses[0]
+    assert losses[-1] < 0.97 * losses[0]
     model = fxad_nn.load(base)
     assert load_adapters(whole.saved[0], model.params, model.config)[1].dropout == 0.05
 

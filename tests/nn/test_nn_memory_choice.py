@@ -166,10 +166,11 @@ def test_too_little_memory_is_said_before_anything_is_made(
     tmp_path, text, chats, capsys, nothing_held
 ):
     out = tmp_path / "run"
-    args = ["train", "--preset", "tiny", "--data", str(text), "--out", str(out), "--batch", "1"]
+    args = ["train", "--preset", "tiny", "--data", str(text), "--out", str(out), "--batch", "2"]
     assert main([*args, "--memory", "100kB"]) == 2
     said = capsys.readouterr().err
     assert re.search(r"--memory 100kB is too little: the least .* is about \d+ [KM]iB", said)
+    assert re.search("with (2 rows at once|2 micro-batches of 1 rows) and what blocks", said)
     assert not os.path.exists(out) or not os.listdir(out)
     base = write_model(tmp_path / "model", layers=1)
     with pytest.raises(ConfigError, match="too little: the least that a run takes"):

@@ -1,6 +1,7 @@
 """What a run leaves on the disk: its losses, and as many checkpoints as were asked for."""
 
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -217,3 +218,13 @@ def test_a_run_that_is_done_says_that_nothing_is_trained(tmp_path, text):
         f"the run has done {result.run.step} steps, which are all of --steps {result.run.step}: "
         "nothing is trained"
     ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a directory in use stays there")
+def test_a_run_needs_no_working_directory(tmp_path, text, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result = train(options(tmp_path, text, steps=1))
+    assert store.load(result.checkpoint).step == 1

@@ -315,7 +315,7 @@ random_unwrap: Primitive[Array] = define(
 def seed_words(seed: int) -> np.ndarray:
     """The key u32[2] of an integer seed: its upper and lower half.
 
-    The upper half is 0 unless `enable_x64` is on: as in JAX, a seed is a number of 32 bits then.
+    As in JAX, a seed is a number of 32 bits unless `enable_x64` is on: the upper half is 0.
     """
     if not -(2**63) <= seed < 2**64:
         raise TypeMismatch(f"a seed has at most 64 bits, got {seed}")

@@ -18,7 +18,7 @@ TILES = ["amx"] if "amx_bf16" in host_target().features else []
 CAUSAL = {"is_causal": True}
 # lengths of the documents in each row; heads, key heads, depth, width of the heads, options
 CASES = {
-    # Three of one shape, which is compiled once.
+    # Three of one shape, which share a program.
     "equal": ([[50] * 3], 2, 1, 16, CAUSAL),
     "one": ([[150]], 2, 1, 16, CAUSAL),
     "single tokens": ([[1] * 150], 2, 1, 16, CAUSAL),

@@ -197,7 +197,7 @@ def test_bf16_pairs_add_in_the_same_order(size):
     if "avx512_bf16" not in host.features:
         pytest.skip("needs vdpbf16ps")
     target = Target(host.isa, frozenset({"bf16_pairs"}))
-    # Small ones have one layout of each operand's two in both of these.
+    # Small ones: both operands as they lie, and both transposed.
     for left, right in list(layouts(*size, seed=8))[:: 1 if size[2] > 100 else 3]:
         a, b = (tuple(x.astype(ml_dtypes.bfloat16) for x in pair) for pair in (left, right))
         a, b = (pair(x if x.flags.c_contiguous else y.T) for x, y in (a, b))

@@ -69,8 +69,9 @@ def test_every_length_equals_numpys(name, dtype, inner):
     with fxad.enable_x64(dtype == "float64"):
         for n in LENGTHS:
             size = n // 2 + 1 if name == "irfft" else n
-            # Both numbers of rows for every length, each with one of the dtypes of either layout.
-            odd = (n + inner // 5 + (dtype == "float64")) % 2
+            # Both numbers of rows for every length, each with one dtype of either layout: by the
+            # bits of n, so that even and odd lengths meet both in either dtype.
+            odd = (n.bit_count() + inner // 5 + (dtype == "float64")) % 2
             for outer in ((1, 19)[odd],) if n < 100 else (5,):
                 x = _numbers((outer, size, inner), dtype, real=name == "rfft")
                 given = {"n": n} if name == "irfft" else {}

@@ -152,8 +152,10 @@ PROGRAMS = [
 
 
 DERIVED = [(p, d) for p in PROGRAMS for d in ("value", "grad", "vmap")]
-# Of both derivatives of derivatives, each program has one.
+# Of the longer two, each program has one; both have those whose lanes take ways of their own.
 DERIVED += [(p, ("second", "vmap grad")[n % 2]) for n, p in enumerate(PROGRAMS)]
+APART = [p for p in PROGRAMS if p[0] in ("while", "branches")]
+DERIVED += [(p, d) for p in APART for d in ("second", "vmap grad") if (p, d) not in DERIVED]
 
 
 @pytest.mark.parametrize(("program", "derived"), DERIVED, ids=[f"{d}-{p[0]}" for p, d in DERIVED])

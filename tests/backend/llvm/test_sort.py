@@ -103,11 +103,11 @@ def test_the_second_key_decides_between_equal_first_ones(length: int) -> None:
 WANTED = [(5, 2), (33, 3), (64, 16), (40, 40), (65, 16), (65, 1), (300, 16), (700, 20), (5000, 1),
           (5000, 100), (600, 300)]  # fmt: skip
 FEW_WANTED = [(33, 3), (5000, 1), (5000, 100), (600, 300)]
-# Of other dtypes, each has two of these, and so has the next.
+# Each other dtype has two of these, a signed one others than the unsigned one of its size.
 LARGEST = [
     (name, *x)
     for n, name in enumerate(DTYPES)
-    for x in (WANTED if name in EVERYWHERE else FEW_WANTED[n % 2 :: 2])
+    for x in (WANTED if name in EVERYWHERE else FEW_WANTED[n // 2 % 2 :: 2])
 ]
 
 
