@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -149,20 +148,22 @@ class Subwords:
         return json.dumps(whole, ensure_ascii=False)  # escaped it might outgrow what is read
 
     def _encoding(self, text: str, add_special_tokens: bool) -> Any:
+        _require_characters(text)
         with library_errors("this text"):
-            try:
-                return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-            except TypeError:  # which does not say what is wrong with a text
-                if found := _SURROGATE.search(text):
-                    raise DataError(
-                        f"character {found.start()} of the text is a lone surrogate, "
-                        f"U+{ord(found[0]):04X}, half of a pair and no character: try to put the "
-                        "whole pair there, or to leave it out"
-                    ) from None
-                raise
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+def _require_characters(text: str) -> None:
+    """DataError for half of a pair of surrogates, which the library takes or refuses by version,
+    and in the latter case does not name."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"character {error.start} of the text is a lone surrogate, "
+            f"U+{ord(text[error.start]):04X}, half of a pair and no character: try to put the "
+            "whole pair there, or to leave it out"
+        ) from None
 
 
 def load(description: dict[str, Any], where: str, added: Iterable[AddedToken] = ()) -> Any:
