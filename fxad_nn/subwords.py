@@ -148,7 +148,8 @@ class Subwords:
         return json.dumps(whole, ensure_ascii=False)  # escaped it might outgrow what is read
 
     def _encoding(self, text: str, add_special_tokens: bool) -> Any:
-        _require_characters(text)
+        if isinstance(text, str):  # the library names what is none
+            _require_characters(text)
         with library_errors("this text"):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
