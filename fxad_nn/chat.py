@@ -37,8 +37,8 @@ class Chat:
     """A conversation with a model. `messages` holds what was said, objects with a role and a
     content; `limits` are those of `generate`: temperature, top_k, top_p, seed.
 
-    What exceeds the model's context beside `tokens` of an answer, or half of the context for it, is
-    left out: the oldest questions with their answers, never what the system said.
+    Room is left for an answer of `tokens` tokens, or of half the context if that is less. What then
+    does not fit is left out: the oldest questions with their answers, never what the system said.
     """
 
     def __init__(
@@ -66,18 +66,20 @@ class Chat:
         """
         asked = [*self.messages, {"role": "user", "content": question}]
         prompt = self._prompt(asked)
-        context, told = self._config.context, asked[0]["role"] == "system"
+        context, has_system = self._config.context, asked[0]["role"] == "system"
         wanted = min(self._tokens, context // 2)
         while len(prompt) + wanted > context and len(asked) > 2:
-            del asked[told : told + 2]
+            del asked[has_system : has_system + 2]
             prompt = self._prompt(asked)
         room = context - len(prompt)
         if room < 1:
-            beside = "what the system says and the chat template" if told else "the chat template"
+            beside = (
+                "what the system says and the chat template" if has_system else "the chat template"
+            )
             raise DataError(
                 f"the question takes {len(prompt)} tokens with {beside}, and the model's context "
                 f"holds {context}, the answer among them: try a shorter question"
-                + (", or a shorter system message" if told else "")
+                + (", or a shorter system message" if has_system else "")
             )
         ends = getattr(getattr(self._tokenizer, "ids", None), "eos", ())
         limits = {"vocab": self._tokenizer.size, "ends": ends, **self._limits}

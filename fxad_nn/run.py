@@ -55,6 +55,14 @@ STATE_KEYS = {"options", "source", "data_size", "history"}
 """What a run needs to find in a checkpoint's state to go on."""
 
 
+def _working_directory() -> str:
+    """Empty where it is gone, which a run by absolute paths need not mind."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 @dataclass
 class Run:
     """A training run between two steps: everything that changes, and what it works on.
@@ -77,7 +85,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     predicted: int | None = None
-    started_in: str = field(default_factory=lambda: _working_directory())
+    started_in: str = field(default_factory=_working_directory)
 
     @property
     def context(self) -> int:
@@ -213,14 +221,6 @@ def _located(path: Path, state: Mapping[str, Any]) -> Path:
         return path
     there = home / path
     return path if path.exists() and not there.exists() else there
-
-
-def _working_directory() -> str:
-    """ "" where it is gone, which a run by absolute paths need not mind."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
 
 
 def _same(now: Any, then: Any) -> bool:

@@ -150,6 +150,39 @@ def _pads(
     return pads
 
 
+class _Placed(NamedTuple):
+    """Where windows lie along each spatial axis. config: (low, high, holes), as `pad` takes them;
+    spread: from an element of a window to the next. windows: how many, along all axes."""
+
+    strides: tuple[int, ...]
+    config: tuple[tuple[int, int, int], ...]
+    spread: tuple[int, ...]
+    windows: int
+
+
+def _placed(
+    sizes: Sequence[int],
+    lengths: Sequence[int],
+    window_strides: Any,
+    padding: Any,
+    lhs_dilation: Any,
+    rhs_dilation: Any,
+) -> _Placed:
+    """Of windows of so many elements; the rest is what a convolution is given."""
+    strides = _per_axis("window_strides", window_strides, len(sizes))
+    holes = _per_axis("lhs_dilation", lhs_dilation, len(sizes))
+    spread = _per_axis("rhs_dilation", rhs_dilation, len(sizes))
+    sizes = [_dilated(n, d) for n, d in zip(sizes, holes, strict=True)]
+    kernel = [_dilated(n, d) for n, d in zip(lengths, spread, strict=True)]
+    pads = _pads(padding, sizes, kernel, strides)
+    config = tuple((low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True))
+    windows = math.prod(
+        builtins.max((n + low + high - k) // stride + 1, 0)
+        for n, (low, high), k, stride in zip(sizes, pads, kernel, strides, strict=True)
+    )
+    return _Placed(strides, config, spread, windows)
+
+
 def conv_general_dilated(
     lhs: Any,
     rhs: Any,
@@ -181,10 +214,6 @@ def conv_general_dilated(
     """
     x, w = promoted("convolution", lhs, rhs, numbers=False, broadcast=False)
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
-    count = x.ndim - 2
-    strides = _per_axis("window_strides", window_strides, count)
-    holes = _per_axis("lhs_dilation", lhs_dilation, count)
-    spread = _per_axis("rhs_dilation", rhs_dilation, count)
     batch, features, *spatial = numbers.lhs_spec
     outputs, inputs, *window = numbers.rhs_spec
     _check_groups(
@@ -193,25 +222,20 @@ def conv_general_dilated(
         feature_group_count,
         batch_group_count,
     )
-    sizes = [_dilated(x.shape[i], d) for i, d in zip(spatial, holes, strict=True)]
-    kernel = [_dilated(w.shape[i], d) for i, d in zip(window, spread, strict=True)]
-    pads = _pads(padding, sizes, kernel, strides)
+    lengths = [w.shape[i] for i in window]
+    placed = _placed(
+        [x.shape[i] for i in spatial], lengths, window_strides, padding, lhs_dilation, rhs_dilation
+    )
     run: Callable[..., Array] = _convolve
     if not (staging() or interpreting()):
-        outs = [
-            builtins.max((n + low + high - k) // stride + 1, 0)
-            for n, (low, high), k, stride in zip(sizes, pads, kernel, strides, strict=True)
-        ]
-        each = math.prod(w.shape[i] for i in window) * x.shape[batch] * x.shape[features]
-        if math.prod(outs) * each >= _LARGE:
+        each = math.prod(lengths) * x.shape[batch] * x.shape[features]
+        if placed.windows * each >= _LARGE:
             run = _compiled()
     return run(
         x,
         w,
         numbers=numbers,
-        strides=strides,
-        config=tuple((low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)),
-        spread=spread,
+        placed=placed,
         groups=(feature_group_count, batch_group_count),
         wide=preferred_element_type,
         precision=precision,
@@ -223,42 +247,34 @@ def _convolve(
     w: Array,
     *,
     numbers: ConvDimensionNumbers,
-    strides: tuple[int, ...],
-    config: tuple[tuple[int, int, int], ...],
-    spread: tuple[int, ...],
+    placed: _Placed,
     groups: tuple[int, int],
     wide: Any,
     precision: Any,
 ) -> Array:
-    """The convolution of what `conv_general_dilated` has checked. config: (low, high, holes) of
-    each spatial axis, as `pad` takes them; groups: of features, of batches."""
+    """The convolution of what `conv_general_dilated` has checked. groups: of features, of
+    batches."""
     batch, features, *spatial = numbers.lhs_spec
     x = OPS["transpose"](x, permutation=(batch, *spatial, features))
     outputs, inputs, *window = numbers.rhs_spec
     w = OPS["transpose"](w, permutation=(*window, inputs, outputs))
-    x = _all_windows(x, w.shape[: len(spatial)], strides, config, spread)
+    x = _all_windows(x, w.shape[: len(spatial)], placed)
     out = _contract(x, w, *groups, wide, precision)
     return _in_order(out, numbers.out_spec)
 
 
-def _all_windows(
-    x: Array,
-    lengths: Sequence[int],
-    strides: Sequence[int],
-    config: Sequence[tuple[int, int, int]],
-    spread: Sequence[int],
-) -> Array:
+def _all_windows(x: Array, lengths: Sequence[int], placed: _Placed) -> Array:
     """[batch, spatial..., features] -> [batch, out..., kernel..., features]."""
-    if any(entry != (0, 0, 0) for entry in config):
-        x = padded(x, 0, [(0, 0, 0), *config, (0, 0, 0)])
+    if any(entry != (0, 0, 0) for entry in placed.config):
+        x = padded(x, 0, [(0, 0, 0), *placed.config, (0, 0, 0)])
     for axis, length in enumerate(lengths):
-        x = _windows(x, axis + 1, length, strides[axis], spread[axis])
+        x = _windows(x, axis + 1, length, placed.strides[axis], placed.spread[axis])
     return x
 
 
 @functools.cache
 def _compiled() -> Callable[..., Array]:
-    settings = ("numbers", "strides", "config", "spread", "groups", "wide", "precision")
+    settings = ("numbers", "placed", "groups", "wide", "precision")
     return jit(_convolve, static_argnames=settings)
 
 
@@ -315,16 +331,12 @@ def conv_general_dilated_patches(
     numbers = conv_dimension_numbers(x.shape, shape, dimension_numbers)
     batch, features, *spatial = numbers.lhs_spec
     window = numbers.rhs_spec[2:]
-    strides = _per_axis("window_strides", window_strides, count)
-    holes = _per_axis("lhs_dilation", lhs_dilation, count)
-    spread = _per_axis("rhs_dilation", rhs_dilation, count)
     lengths = _per_axis("filter_shape", [shape[i] for i in window], count)
-    sizes = [_dilated(x.shape[i], d) for i, d in zip(spatial, holes, strict=True)]
-    kernel = [_dilated(n, d) for n, d in zip(lengths, spread, strict=True)]
-    pads = _pads(padding, sizes, kernel, strides)
-    config = [(low, high, d - 1) for (low, high), d in zip(pads, holes, strict=True)]
+    placed = _placed(
+        [x.shape[i] for i in spatial], lengths, window_strides, padding, lhs_dilation, rhs_dilation
+    )
     x = OPS["transpose"](x, permutation=(batch, *spatial, features))
-    x = _all_windows(x, lengths, strides, config, spread)
+    x = _all_windows(x, lengths, placed)
     kernels = sorted(range(count), key=window.__getitem__)
     order = (*range(count + 1), 2 * count + 1, *(count + 1 + i for i in kernels))
     out = OPS["transpose"](x, permutation=order)

@@ -152,7 +152,8 @@ def _sequence(object: Sequence[Any], wanted: np.dtype | None) -> Array:
         except ValueError as error:
             raise ShapeError(f"cannot make an array of this sequence: {error}") from None
         if plain.dtype.kind == "O" and all(isinstance(v, int) for v in leaves):
-            return _of_long_ints(plain, wanted)
+            wanted = dt.default_int() if wanted is None else wanted  # some have over 64 bits
+            return Concrete(_fitting(plain, leaves, wanted))
         if plain.dtype.kind in "OUS":
             raise TypeMismatch(
                 "cannot make an array of this sequence: it holds things that are not numbers"
@@ -174,19 +175,13 @@ def _fitting(plain: np.ndarray, leaves: Sequence[Any], wanted: np.dtype) -> np.n
     """A sequence's numbers in a dtype. Raises NumberOverflow for Python ints outside its range."""
     if dt.is_integer(wanted) and plain.size:
         info = dt.iinfo(wanted)
-        if plain.min() < info.min or plain.max() > info.max:
+        # Floats, among ints or in their place, do not tell 2**63 from the number before it.
+        exact = plain.dtype.kind in "iu"
+        if not exact or plain.min() < info.min or plain.max() > info.max:
             for number in leaves:
                 if isinstance(number, int):
                     check_int_fits(number, wanted, ANOTHER_DTYPE)
-    return _cast_numpy(plain, wanted)
-
-
-def _of_long_ints(plain: np.ndarray, wanted: np.dtype | None) -> Array:
-    """A sequence of ints of which one has more than 64 bits."""
-    wanted = dt.default_int() if wanted is None else wanted
-    for number in plain.flat:
-        check_int_fits(number, wanted, ANOTHER_DTYPE)
-    return Concrete(plain.astype(np.float64).astype(wanted))
+    return _cast_numpy(plain.astype(np.float64) if plain.dtype.kind == "O" else plain, wanted)
 
 
 def _flat(object: Any):

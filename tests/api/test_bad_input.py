@@ -96,6 +96,7 @@ CASES = {
     "int in a list": (lambda: jnp.array([1, -1], jnp.uint8), OverflowError, "-1.*uint8"),
     "long int in rows": (lambda: jnp.array([[2**31]]), OverflowError, "2147483648.*int32"),
     "long ints of both signs": (lambda: jnp.array([2**63, -1]), OverflowError, "int32"),
+    "2**63 beside -1": (lambda: jnp.array([2**63, -1], jnp.int64), OverflowError, "int64"),
     "long int beside a float": (lambda: jnp.array([1.5, 2**40], jnp.int32), OverflowError, "int32"),
     "longer int": (lambda: jnp.array([1, 2**70]), OverflowError, "does not fit int32"),
     "negative to unsigned": (lambda: jnp.zeros(3, jnp.uint8) - (-1), OverflowError, "uint8"),
