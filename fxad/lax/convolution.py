@@ -326,12 +326,14 @@ def conv_general_dilated_patches(
            [1., 2., 3.],
            [2., 3., 4.]], dtype=float32)
     """
-    x, count = value_of(lhs, "conv_general_dilated_patches"), len(filter_shape)
-    shape = _kernel_shape(filter_shape, dimension_numbers)
+    x = value_of(lhs, "conv_general_dilated_patches")
+    count = builtins.max(x.ndim - 2, 0)
+    sizes = _per_axis("filter_shape", filter_shape, count)
+    shape = _kernel_shape(sizes, dimension_numbers)
     numbers = conv_dimension_numbers(x.shape, shape, dimension_numbers)
     batch, features, *spatial = numbers.lhs_spec
     window = numbers.rhs_spec[2:]
-    lengths = _per_axis("filter_shape", [shape[i] for i in window], count)
+    lengths = [shape[i] for i in window]
     placed = _placed(
         [x.shape[i] for i in spatial], lengths, window_strides, padding, lhs_dilation, rhs_dilation
     )

@@ -266,8 +266,11 @@ def test_patches_are_the_windows() -> None:
     np.testing.assert_allclose(product, want, rtol=1e-4, atol=1e-5)
     with pytest.raises(BadArgument, match="window_strides"):
         lax.conv_general_dilated_patches(x, (3, 2), (1,), "VALID", dimension_numbers=axes)
+    for shape in ((3,), 3, (0, 2)):
+        with pytest.raises(BadArgument, match="filter_shape must be 2 positive ints"):
+            lax.conv_general_dilated_patches(x, shape, (1, 1), "VALID")
     with pytest.raises(ShapeError, match="equally many axes"):
-        lax.conv_general_dilated_patches(x, (3,), (1,), "VALID")
+        lax.conv_general_dilated_patches(x[0, 0, 0], (), (), "VALID")
 
 
 @pytest.mark.peers
