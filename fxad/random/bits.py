@@ -6,12 +6,13 @@ n = randint(key, (3,), 0, 10)   # 0 to 9
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import ShapeError, TypeMismatch
+from fxad.core.errors import NumberOverflow, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
@@ -115,7 +116,9 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     """Integers in [minval, maxval), which broadcast to `shape`.
 
     Twice as many random bits as the dtype has (32 at least) are reduced modulo the range, so that
-    the bias of ranges that are no power of 2 is small. An empty range gives minval.
+    the bias of ranges that are no power of 2 is small. An empty range gives minval. Bounds that
+    are no integers lose their fraction. Raises NumberOverflow for a Python number that neither
+    the dtype nor int32 has (one above the dtype's largest is good as maxval).
 
     >>> key = fxad.random.key(0)
     >>> fxad.random.randint(key, (6,), 0, 10)
@@ -123,12 +126,29 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     """
     wanted = int_dtype("randint", dtype)
     key = checked(key, "randint")
+    minval, maxval = (_whole(bound) for bound in (minval, maxval))
     if wanted.itemsize < 4:
         info = dt.iinfo(wanted)
         low = _limited(minval, int(info.min), int(info.max))
         high = _limited(maxval, int(info.min), int(info.max) + 1)
         return cast(_randint(key, shape, low, high, dt.int32), wanted)
     return _randint(key, shape, minval, maxval, wanted)
+
+
+def _whole(bound: Any) -> Any:
+    """A bound without its fraction: a Python int, or integers of the dtype that they have."""
+    if isinstance(bound, bool | float | np.bool | np.floating):
+        if not math.isfinite(bound):
+            raise NumberOverflow(f"randint: a bound must be finite, not {bound}")
+        return int(bound)
+    if isinstance(bound, int):
+        return bound
+    value = value_of(bound, "randint")
+    if dt.is_integer(value.dtype):
+        return value
+    if not dt.is_float(value.dtype) and not dt.is_bool(value.dtype):
+        raise TypeMismatch(f"randint: bounds must be real numbers, not {value.type}")
+    return cast(value, dt.default_int())
 
 
 def _limited(bound: Any, low: int, high: int) -> Any:
@@ -176,6 +196,12 @@ def _modulo(first: Any, second: Any, span: Any, multiplier: Any) -> Any:
 def _fixed_range(minval: int, maxval: int, dtype: np.dtype) -> tuple[int, int]:
     """The lowest integer and how many there are; 0 stands for all the dtype has."""
     info = dt.iinfo(dtype)
+    for bound in (minval, maxval):
+        if not min(int(info.min), -(2**31)) <= bound <= int(info.max) + 1:
+            raise NumberOverflow(
+                f"randint: the bound {bound} does not fit {dtype}, whose range is "
+                f"[{info.min}, {info.max}]; draw integers of another dtype"
+            )
     low = min(max(minval, int(info.min)), int(info.max))
     high = min(max(maxval, int(info.min)), int(info.max))
     span = max(high - low, 1)
@@ -187,9 +213,6 @@ def _fixed_range(minval: int, maxval: int, dtype: np.dtype) -> tuple[int, int]:
 def _computed_range(minval: Any, maxval: Any, dtype: np.dtype, unsigned: np.dtype) -> tuple:
     """`_fixed_range` for arrays."""
     lower, upper = value_of(minval, "randint"), value_of(maxval, "randint")
-    for bound in (lower, upper):
-        if not dt.is_integer(bound.dtype):
-            raise TypeMismatch(f"randint: bounds must be integers, not {bound.type}")
     low, high = _clipped(lower, dtype), _clipped(upper, dtype)
     shape = result_shape("randint", [low.shape, high.shape])
     low, high = spread_to(low, shape), spread_to(high, shape)

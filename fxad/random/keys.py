@@ -119,8 +119,9 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key made from a key and an integer, for instance a step number. Raises NumberOverflow
-    for a Python int that is negative or has more than 32 bits; of an array's they are dropped.
+    """A new key made from a key and an integer, for instance a step number; of another number its
+    fraction is dropped. Raises NumberOverflow for a Python int that is negative or has more than
+    32 bits; of an array's they are dropped.
 
     >>> key = fxad.random.key(0)
     >>> [fxad.random.fold_in(key, step).tolist() for step in range(2)]
@@ -131,7 +132,7 @@ def fold_in(key: Any, data: Any) -> Array:
             check_int_fits(data, dt.uint32, "data & 0xFFFFFFFF keeps its lower bits")
         data = Concrete(np.asarray(int(data) & 0xFFFFFFFF, np.uint32))
     number = value_of(data, "fold_in: data")
-    if number.shape or not dt.is_integer(number.dtype):
+    if number.shape or dt.is_complex(number.dtype):
         raise TypeMismatch(f"fold_in: data must be one integer, not {number.type}")
     return _like(key, OPS["random_fold"](checked(key, "fold_in"), cast(number, dt.uint32)))
 

@@ -8,7 +8,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import random
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, NumberOverflow, ShapeError, TypeMismatch
 
 KEY = random.key(42)
 COUNT = 20_000
@@ -131,8 +131,17 @@ def test_uniform_and_randint_stay_in_range():
     assert random.randint(KEY, (3,), 5, 5).tolist() == [5, 5, 5]
     traced = fxad.jit(lambda k, n: random.randint(k, (9,), 0, n))(KEY, np.int32(100))
     assert traced.tolist() == random.randint(KEY, (9,), 0, 100).tolist()
+    whole = random.randint(KEY, (9,), 0, 7).tolist()
+    for low, high in ((0.5, 7.9), (False, np.float64(7)), (np.float32(0), jnp.float32(7.5))):
+        assert random.randint(KEY, (9,), low, high).tolist() == whole
     with pytest.raises(ShapeError, match="do not fit"):
         random.randint(KEY, (3,), np.zeros(2, np.int32), 5)
+    with pytest.raises(NumberOverflow, match="bound 2147483649 does not fit int32"):
+        random.randint(KEY, (3,), 0, 2**31 + 1)
+    with pytest.raises(NumberOverflow, match="must be finite, not inf"):
+        random.randint(KEY, (3,), 0, float("inf"))
+    with pytest.raises(TypeMismatch, match="must be real numbers, not c64"):
+        random.randint(KEY, (3,), 0, 3j)
     with pytest.raises(TypeMismatch, match="must be a float"):
         random.uniform(KEY, (3,), "int32")
 
@@ -193,6 +202,10 @@ def test_bits_and_integers_are_those_of_jax():
 
     same(random.split(KEY, 5), theirs.split(other, 5))
     same(random.fold_in(KEY, 7), theirs.fold_in(other, 7))
+    for data in (1.5, True, np.float32(3), jnp.float32(3)):
+        same(random.fold_in(KEY, data), theirs.fold_in(other, np.asarray(data)))
+    for bound in (1e6, 7.9, np.float32(9)):
+        same(random.randint(KEY, (9,), 0, bound), theirs.randint(other, (9,), 0, bound))
     for dtype in ("uint8", "uint16", "uint32"):
         same(random.bits(KEY, (3, 5), dtype), theirs.bits(other, (3, 5), dtype))
     for dtype in ("float32", "float16"):
