@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.core.types import TapeType
 from fxad.ir.program import letters
 
 WIDTH = 80
@@ -105,7 +106,9 @@ def _name_first(param: tuple[str, Any]) -> tuple[bool, str]:
 
 
 def _type(atom: Any) -> str:
-    return atom.aval.str_short(short_dtypes=True)
+    """JAX's name of its type; a tape, which JAX does not have, as in our own text."""
+    kind = atom.aval
+    return str(kind) if isinstance(kind, TapeType) else kind.str_short(short_dtypes=True)
 
 
 def _inside(value: Any) -> list[Any] | None:

@@ -19,6 +19,7 @@ from fxad.core.errors import BadArgument, ConcretizationError, TypeMismatch
 from fxad.core.lazy import later
 from fxad.numpy.core import check_device
 from fxad.numpy.data_types import isdtype
+from fxad.numpy.dlpack_types import exported, imported
 from fxad.trace.array import Array, Concrete
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def dlpack(
 
     Arrays are immutable, and only consumers of version 1.0 and later know read-only memory: others
     get a copy, or, if they ask for copy=False, memory that they must not write to. Raises
-    BufferError for dtypes that DLPack does not have.
+    BufferError for dtypes that DLPack does not have and for another device.
     """
     if not isinstance(self, Concrete):
         raise ConcretizationError.during("__dlpack__()", str(self.type))
@@ -82,7 +83,7 @@ def dlpack(
     data = np.asarray(self) if versioned else self.data
     if copy or (copy is None and not versioned):
         data = data.copy()
-    return data.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
+    return exported(data, stream=stream, max_version=max_version, dl_device=dl_device)
 
 
 # ---------------------------------------------------------------- functions
@@ -104,7 +105,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
         raise TypeMismatch(
             f"from_dlpack: {type(x).__name__} has no __dlpack__ method; try fxad.numpy.asarray"
         )
-    data = np.from_dlpack(x)
+    data = imported(x)
     dt.canonicalize(data.dtype, explicit=True)
     return Concrete(data if copy is False else data.copy())
 

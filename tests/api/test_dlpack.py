@@ -60,3 +60,41 @@ def test_from_dlpack():
         jnp.from_dlpack([1, 2])
     with pytest.raises(ConcretizationError):
         fxad.jit(lambda x: x.__dlpack__())(jnp.ones(2))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_dtypes_that_numpy_lacks(dtype):
+    """They pass both ways, by either kind of capsule, in any layout, copied or shared."""
+    x = jnp.arange(6.0).reshape(2, 3).T.astype(dtype)
+
+    class Other:
+        def __init__(self, **asked: Any) -> None:
+            self.asked = asked
+
+        def __dlpack__(self, **asked: Any) -> Any:
+            return x.__dlpack__(**self.asked)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return x.__dlpack_device__()
+
+    for asked in ({}, {"max_version": (1, 0)}):
+        for copy in (None, False):
+            seen = jnp.from_dlpack(Other(**asked), copy=copy)
+            assert seen.dtype == dtype
+            assert seen.tolist() == x.tolist()
+    shared = jnp.from_dlpack(Other(max_version=(1, 0)), copy=False)
+    assert np.shares_memory(np.asarray(shared), np.asarray(x))
+
+
+@pytest.mark.peers
+def test_dtypes_that_numpy_lacks_with_torch():
+    torch = pytest.importorskip("torch")
+
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+        theirs = torch.arange(6.0).reshape(2, 3).to(dtype)
+        ours = jnp.from_dlpack(theirs)
+        assert str(dtype) == f"torch.{ours.dtype}"
+        assert ours.tolist() == theirs.tolist()
+        back = torch.from_dlpack(ours.T)
+        assert back.dtype == dtype
+        assert back.tolist() == theirs.T.tolist()
