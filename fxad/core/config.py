@@ -92,9 +92,11 @@ def _parse_count(least: int) -> Callable[[Any], int | None]:
 
 def _parse_isa(value: Any) -> str | None:
     known = ("amx", "avx512", "avx2", "neon", "generic")
-    if value is not None and value not in ("", *known):
+    if not value:
+        return None
+    if str(value).lower() not in known:
         raise ValueError(f"expected one of {', '.join(known)}")
-    return value or None
+    return str(value).lower()
 
 
 def _parse_traceback(value: Any) -> str:
@@ -109,7 +111,8 @@ def _parse_size(value: Any) -> int:
 
 
 def _parse_directory(value: Any) -> str | None:
-    return os.fspath(value) if value else None
+    """A path, of which `~` is the home directory: not every place that sets it is a shell's line."""
+    return os.path.expanduser(os.fspath(value)) if value else None
 
 
 # Setting -> (parser, default).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from numbers import Real
 
 from fxad.core.errors import BadArgument
 
@@ -17,7 +18,7 @@ def parse_bytes(size: float | str, what: str = "size") -> int:
 
     Raises BadArgument for anything else and for numbers below 1.
     """
-    if isinstance(size, float) and size.is_integer():
+    if isinstance(size, Real) and not isinstance(size, bool) and float(size).is_integer():
         size = int(size)
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size

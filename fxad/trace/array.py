@@ -234,6 +234,8 @@ class Concrete(Array):
             words = np.array2string(words_of_keys(self._data))
             return f"Array({self.type.shape}, dtype=key<fry>) overlaying:\n{words}"
         text = np.array2string(self._data, separator=", ", prefix="Array(")
+        if not self._data.size:
+            text = f"[], shape={self.shape}"
         weak = ", weak_type=True" if self.weak and semantics.repr_shows_weak_types else ""
         return f"Array({text}, dtype={self.type.dtype.name}{weak})"
 

@@ -288,3 +288,8 @@ def test_sinc_and_its_derivatives_near_zero():
             np.testing.assert_allclose(got, want, rtol=1e-8, atol=0)
             np.testing.assert_allclose(fxad.jit(fxad.vmap(function))(small), got, rtol=1e-13)
             function = fxad.grad(function)
+
+
+def test_the_text_of_an_empty_array_has_its_shape():
+    assert repr(jnp.zeros((0, 3), "float32")) == "Array([], shape=(0, 3), dtype=float32)"
+    assert repr(jnp.zeros(0, "int8")) == "Array([], shape=(0,), dtype=int8)"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
+
 
 import pytest
 
@@ -24,6 +26,8 @@ def test_defaults_and_environment():
     assert full.check is True and full.show == {"plan", "llvm"}
     assert (full.fuel, full.num_threads) == (7, 2)
     assert repr(empty).startswith("Config(check=False")
+    spelled = Config({"FXAD_ISA": "AVX2", "FXAD_CACHE_DIR": "~/compiled"})
+    assert (spelled.isa, spelled.cache_dir) == ("avx2", os.path.expanduser("~/compiled"))
 
 
 def test_bad_environment_values_are_errors():
