@@ -111,7 +111,7 @@ def _parse_size(value: Any) -> int:
 
 
 def _parse_directory(value: Any) -> str | None:
-    """A path, of which `~` is the home directory: not every place that sets it is a shell's line."""
+    """A path, of which `~` is the home directory: not only shells set it."""
     return os.path.expanduser(os.fspath(value)) if value else None
 
 
