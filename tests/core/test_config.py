@@ -6,7 +6,6 @@ import os
 import threading
 import warnings
 
-
 import pytest
 
 from fxad.core.config import Config, ConfigError, ConfigWarning
