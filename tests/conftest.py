@@ -7,11 +7,12 @@ import os
 import signal
 from collections import Counter
 
-os.environ["FXAD_CACHE"] = os.environ["FXAD_CALIBRATE"] = "0"
-
 import pytest
 
 from fxad.core.config import config
+
+os.environ["FXAD_CACHE"] = os.environ["FXAD_CALIBRATE"] = "0"  # of processes that tests start
+config.cache = config.calibrate = False  # pytest has imported us for the warnings it filters
 
 
 def pytest_configure() -> None:
