@@ -156,8 +156,8 @@ def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:
 
 @replayed
 def power(x: Any, y: Any) -> Array:
-    """x to the y. Integer powers of integers stay integers; a negative Python int exponent of an
-    integer is an error.
+    """x to the y. Integer powers of integers stay integers: a negative exponent in an array rounds
+    1 / x**-y towards 0, and a negative Python int is an error.
 
     >>> jnp.power(jnp.array([1.0, 2.0, 3.0]), 2)
     Array([1., 4., 9.], dtype=float32)
@@ -175,11 +175,8 @@ def power(x: Any, y: Any) -> Array:
             )
         return _integer_power(base, y)
     values = promoted("power", x, y, numbers=False)
-    if dt.is_integer(type_of(values[0]).dtype):
-        return _array_integer_power(*values)
     if type_of(values[0]).dtype == dt.bool_:
         values = [cast(v, dt.default_int()) for v in values]
-        return _array_integer_power(*values)
     return OPS["pow"](*values)
 
 
@@ -194,20 +191,6 @@ def _integer_power(base: Array, n: int) -> Array:
     if n == 2:
         return OPS["square"](base)
     return OPS["integer_pow"](base, n=n)
-
-
-def _array_integer_power(base: Any, exponent: Any) -> Array:
-    """Square and multiply over the exponent's bits; negative exponents give 0."""
-    type_ = type_of(base)
-    result = full_of(1, type_)
-    bits = type_.dtype.itemsize * 8
-    for bit in range(bits):
-        use = OPS["ne"](OPS["and"](OPS["shr_logical"](exponent, bit), 1), 0)
-        result = OPS["select"](use, OPS["mul"](result, base), result)
-        base = OPS["mul"](base, base)
-    if dt.is_signed(type_.dtype):
-        result = OPS["select"](OPS["lt"](exponent, 0), full_of(0, type_), result)
-    return result
 
 
 @replayed

@@ -34,7 +34,7 @@ from fxad.numpy.householder import packed_qr
 from fxad.numpy.manipulation import matrix_transpose as matrix_transpose
 from fxad.numpy.manipulation import moveaxis, reshape
 from fxad.numpy.weak import gives_strong
-from fxad.trace.array import Array
+from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
 
 __all__ = [
@@ -172,8 +172,11 @@ def lstsq(
     a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[Array, Array, Array, Array]:
     """Least squares: x of least norm that minimises |a @ x - b|, residuals, rank of a, and its
-    singular values; for one matrix a. Residuals are empty for fewer rows than columns, as in
-    NumPy, whatever numpy_resid."""
+    singular values; for one matrix a.
+
+    There is a residual for each column of b. numpy_resid: they are empty, as NumPy's are, where a
+    has no more rows than columns or, if its values are known, less than full rank.
+    """
     left, right = promoted("lstsq", a, b, inexact=True, numbers=False, broadcast=False)
     if left.ndim != 2 or right.ndim not in (1, 2) or left.shape[0] != right.shape[0]:
         raise ShapeError(
@@ -182,10 +185,14 @@ def lstsq(
         )
     x = products.matmul(pinv(left, rcond), right)
     rest = squares(right - products.matmul(left, x))
-    over = left.shape[0] > left.shape[1]
-    residuals = reductions.sum(reshape(rest, (*right.shape, 1)[:2])[:, : None if over else 0], 0)
+    residuals = reductions.sum(reshape(rest, (*right.shape, 1)[:2]), 0)
     values = svdvals(left)
-    return x, residuals, _rank(left, values, rcond), values
+    rank = _rank(left, values, rcond)
+    rows, columns = left.shape
+    lacking = isinstance(rank, Concrete) and int(rank) < columns
+    if numpy_resid and (rows <= columns or lacking):
+        residuals = residuals[:0]
+    return x, residuals, rank, values
 
 
 @replayed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,8 @@ def wide():
         yield
 
 
+NUMPY_LSTSQ = functools.partial(L.lstsq, numpy_resid=True)
+
 # name, fxad's function, NumPy's function, operands
 SAME: list[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] = [
     ("cholesky", L.cholesky, np.linalg.cholesky, (S,)),
@@ -64,9 +67,9 @@ SAME: list[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] 
     ("power", lambda a: L.matrix_power(a, 5), lambda a: np.linalg.matrix_power(a, 5), (A,)),
     ("power 0", lambda a: L.matrix_power(a, 0), lambda a: np.linalg.matrix_power(a, 0), (A,)),
     ("power -3", lambda a: L.matrix_power(a, -3), lambda a: np.linalg.matrix_power(a, -3), (A,)),
-    ("lstsq", L.lstsq, lambda a, b: np.linalg.lstsq(a, b, None), (T[0], R.standard_normal((5, 2)))),
-    ("lstsq wide", L.lstsq, lambda a, b: np.linalg.lstsq(a, b, None), (T[0].T, B[0, :, 0])),
-    ("lstsq empty", L.lstsq, lambda a, b: np.linalg.lstsq(a, b, None), (T[0][:0], B[0][:0])),
+    ("lstsq", NUMPY_LSTSQ, lambda a, b: np.linalg.lstsq(a, b, None), (T[0], R.standard_normal((5, 2)))),
+    ("lstsq wide", NUMPY_LSTSQ, lambda a, b: np.linalg.lstsq(a, b, None), (T[0].T, B[0, :, 0])),
+    ("lstsq empty", NUMPY_LSTSQ, lambda a, b: np.linalg.lstsq(a, b, None), (T[0][:0], B[0][:0])),
     (
         "multi_dot",
         lambda *m: L.multi_dot(m),
@@ -359,3 +362,13 @@ def test_tensors_as_matrices() -> None:
         jnp.linalg.tensorsolve(a[..., :5], b)
     with pytest.raises(ValueError, match="not square after 1 axes"):
         jnp.linalg.tensorinv(a, 1)
+
+
+def test_least_squares_has_a_residual_for_each_column():
+    for a, b in ((A[0], B[0]), (T[0].T, B[0, :, 0])):  # square, and with fewer rows than columns
+        residuals = L.lstsq(a, b)[1]
+        assert residuals.shape == (*b.shape, 1)[1:2]
+        near(residuals, np.zeros(residuals.shape))
+    singular = np.outer(T[0, 0], T[0, 1])[:, :3]
+    assert L.lstsq(singular, T[0, 0])[1].shape == (1,)
+    assert NUMPY_LSTSQ(singular, T[0, 0])[1].shape == (0,)

@@ -50,6 +50,9 @@ def test_integers():
     same(jnp.asarray(x) // y, x // y)
     same(jnp.asarray(x) % y, x % y)
     same(divmod(jnp.asarray(x), y), np.divmod(x, y))
+    below = np.array([-1, -1, -2, -3, -1, 0], np.int32)
+    powers = jnp.power(np.array([1, -1, -1, -1, 2, 0], np.int32), below)
+    assert powers.tolist() == [1, -1, 1, -1, 0, 1]  # 1 / x**-y towards 0
     assert int(jnp.asarray(5) // 0) == 0  # documented: no trap, no garbage
     assert int(jnp.asarray(5) % 0) == 0
 

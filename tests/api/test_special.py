@@ -193,6 +193,9 @@ def test_limits_of_several_arguments() -> None:
     ):
         np.testing.assert_equal(float(got), float(wanted))
     assert fxad.grad(special.xlogy)(0.0, 0.0) == 0
+    slope = fxad.grad(special.entr)
+    assert (slope(0.0), fxad.grad(slope)(0.0)) == (inf, -inf)
+    assert float(slope(0.5)) == pytest.approx(math.log(2) - 1)
 
 
 def test_what_functions_refuse() -> None:

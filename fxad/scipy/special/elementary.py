@@ -121,7 +121,18 @@ def entr(x: Any) -> Array:
     >>> fxad.scipy.special.entr(jnp.array([0.5, 1.0, 4.0])).round(3)
     Array([ 0.347, -0.   , -5.545], dtype=float32)
     """
-    return where(x < 0, -math.inf, -xlogy(x, where(x > 0, x, 1.0)))
+    return where(x < 0, -math.inf, -_xlogx(x))
+
+
+@custom_jvp
+def _xlogx(x: Array) -> Array:
+    return x * log(where(x == 0, 1.0, x))
+
+
+@_xlogx.defjvp
+def _xlogx_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """The slope at 0 is that of x log(x), not of what stands for it there."""
+    return _xlogx(primals[0]), (log(primals[0]) + 1) * tangents[0]
 
 
 def _divergence(x: Array, y: Array, inner: Callable[..., Array], at_zero: Array) -> Array:
