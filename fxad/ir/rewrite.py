@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
+from fxad.core.errors import TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import Atom, Eqn, Lit, Number, Op, Program, Var, new_pair, subprograms
 from fxad.ir.tape import NumpyValue
@@ -229,7 +230,8 @@ def is_literal(atom: Atom, value: Number) -> bool:
 
 
 def literal(value: Any, dtype: np.dtype) -> Lit:
-    """A Lit whose value is a plain Python number of the dtype's kind."""
+    """A Lit whose value is a plain Python number of the dtype's kind. Raises TypeMismatch for a
+    complex number and a real dtype."""
     kind = dtype.kind
     if kind == "b":
         return Lit(bool(value), dtype)
@@ -237,6 +239,8 @@ def literal(value: Any, dtype: np.dtype) -> Lit:
         return Lit(int(value), dtype)
     if kind == "c":
         return Lit(complex(value), dtype)
+    if isinstance(value, complex):
+        raise TypeMismatch(f"the complex number {value} is no {dtype}; take its real part")
     return Lit(float(value), dtype)
 
 

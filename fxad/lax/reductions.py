@@ -215,7 +215,7 @@ def approx_max_k(
     """`top_k`: the search is exact. Hints about recall are accepted for ported code.
 
     >>> fxad.lax.approx_max_k(jnp.array([0.1, 0.7, 0.3]), 2)
-    (Array([0.7, 0.3], dtype=float32), Array([1, 2], dtype=int32))
+    [Array([0.7, 0.3], dtype=float32), Array([1, 2], dtype=int32)]
     """
     return top_k(operand, k, axis=reduction_dimension)
 
@@ -231,15 +231,16 @@ def approx_min_k(
     """The k smallest elements along an axis in ascending order, and their positions (int32).
 
     >>> fxad.lax.approx_min_k(jnp.array([0.1, 0.7, 0.3]), 2)
-    (Array([0.1, 0.3], dtype=float32), Array([0, 2], dtype=int32))
+    [Array([0.1, 0.3], dtype=float32), Array([0, 2], dtype=int32)]
     """
     value = value_of(operand, "approx_min_k")
     values, places = top_k(OPS["neg"](value), k, axis=reduction_dimension)
-    return OPS["neg"](values), places
+    return [OPS["neg"](values), places]
 
 
-def top_k(operand: Any, k: int, axis: int = -1) -> tuple[Array, Array]:
-    """The k largest elements along an axis in descending order, and their positions (int32).
+def top_k(operand: Any, k: int, axis: int = -1) -> list[Array]:
+    """The k largest elements along an axis in descending order, and their positions (int32), as a
+    list, which it is in JAX.
 
     >>> scores, places = fxad.lax.top_k(jnp.array([0.1, 0.7, 0.3, 0.5]), 2)
     >>> scores, places
@@ -252,7 +253,7 @@ def top_k(operand: Any, k: int, axis: int = -1) -> tuple[Array, Array]:
     if not 0 <= k <= value.shape[at]:
         raise ShapeError(f"top_k: k={k} of {value.shape[at]} elements along axis {at}")
     values, places = OPS["top_k"](moveaxis(value, at, -1), k=k.__index__())
-    return moveaxis(values, -1, at), moveaxis(places, -1, at)
+    return [moveaxis(values, -1, at), moveaxis(places, -1, at)]
 
 
 # ---------------------------------------------------------------- products

@@ -6,6 +6,7 @@ zeros((2, 3))      linspace(0, 1, 5)      eye(3)      meshgrid(x, y)      tril(a
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -387,7 +388,7 @@ def diag(v: Any, k: int = 0) -> Array:
     >>> jnp.diag(jnp.arange(9).reshape(3, 3))
     Array([0, 4, 8], dtype=int32)
     """
-    value = value_of(v)
+    value, k = value_of(v), operator.index(k)
     if value.ndim == 1:
         size = value.shape[0] + abs(k)
         padded = OPS["pad"](

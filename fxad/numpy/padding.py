@@ -17,7 +17,7 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
-from fxad.numpy.manipulation import flip, slice_axis
+from fxad.numpy.manipulation import broadcast_to, flip, slice_axis
 from fxad.numpy.reductions import max, mean, min
 from fxad.numpy.rounding import floor, rint
 from fxad.numpy.statistics import median
@@ -186,15 +186,25 @@ def _odd(value: Array, axis: int, low: int, high: int, skip: int) -> Array:
 def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
     """With one number all around, or with a number per side (or pair of sides), axis after axis."""
     if isinstance(constants, Array):
-        return _surrounded(value, widths, constants)
-    fills = np.broadcast_to(np.asarray(constants), (value.ndim, 2))
+        given = cast(constants, value.dtype)
+        if not given.shape:
+            return _surrounded(value, widths, given)
+        fills = broadcast_to(given, (value.ndim, 2))
+        return _side_by_side(value, widths, lambda side: fills[side])
+    known = np.broadcast_to(np.asarray(constants), (value.ndim, 2))
     alone = ArrayType(value.dtype, ())
-    if np.unique(fills).size == 1:  # NaN counts as equal to NaN
-        return _surrounded(value, widths, full_of(fills.flat[0].item(), alone))
-    for side, fill in np.ndenumerate(fills):
+    if np.unique(known).size == 1:  # NaN counts as equal to NaN
+        return _surrounded(value, widths, full_of(known.flat[0].item(), alone))
+    return _side_by_side(value, widths, lambda side: full_of(known[side].item(), alone))
+
+
+def _side_by_side(
+    value: Array, widths: np.ndarray, fill: Callable[[tuple[int, int]], Array]
+) -> Array:
+    for side in np.ndindex(*widths.shape):
         one = np.zeros_like(widths)
         one[side] = widths[side]
-        value = _surrounded(value, one, full_of(fill.item(), alone))
+        value = _surrounded(value, one, fill(side))
     return value
 
 

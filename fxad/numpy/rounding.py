@@ -75,7 +75,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     no_out("round", out)
     value = value_of(a)
     if not dt.is_inexact(value.dtype):
-        return value
+        return value if decimals >= 0 else _whole_to_even(value, 10**-decimals)
     if decimals == 0:
         return rint(value)
     scale = 10.0**decimals
@@ -84,6 +84,15 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
 
 
 around = round
+
+
+def _whole_to_even(value: Array, unit: int) -> Array:
+    """Integers at the nearest multiple of a unit, halves at the even one."""
+    if unit > int(dt.iinfo(value.dtype).max):
+        return OPS["sub"](value, value)
+    below, rest = divmod(value, unit)
+    up = (rest > unit - rest) | ((rest == unit - rest) & (below % 2 == 1))
+    return (below + up.astype(value.dtype)) * unit
 
 
 @replayed

@@ -42,7 +42,7 @@ def wide():
         yield
 
 
-NUMPY_LSTSQ = functools.partial(L.lstsq, numpy_resid=True)
+AS_NUMPY = functools.partial(L.lstsq, numpy_resid=True)
 
 # name, fxad's function, NumPy's function, operands
 SAME: list[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] = [
@@ -67,9 +67,14 @@ SAME: list[tuple[str, Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] 
     ("power", lambda a: L.matrix_power(a, 5), lambda a: np.linalg.matrix_power(a, 5), (A,)),
     ("power 0", lambda a: L.matrix_power(a, 0), lambda a: np.linalg.matrix_power(a, 0), (A,)),
     ("power -3", lambda a: L.matrix_power(a, -3), lambda a: np.linalg.matrix_power(a, -3), (A,)),
-    ("lstsq", NUMPY_LSTSQ, lambda a, b: np.linalg.lstsq(a, b, None), (T[0], R.standard_normal((5, 2)))),
-    ("lstsq wide", NUMPY_LSTSQ, lambda a, b: np.linalg.lstsq(a, b, None), (T[0].T, B[0, :, 0])),
-    ("lstsq empty", NUMPY_LSTSQ, lambda a, b: np.linalg.lstsq(a, b, None), (T[0][:0], B[0][:0])),
+    (
+        "lstsq",
+        AS_NUMPY,
+        lambda a, b: np.linalg.lstsq(a, b, None),
+        (T[0], R.standard_normal((5, 2))),
+    ),
+    ("lstsq wide", AS_NUMPY, lambda a, b: np.linalg.lstsq(a, b, None), (T[0].T, B[0, :, 0])),
+    ("lstsq empty", AS_NUMPY, lambda a, b: np.linalg.lstsq(a, b, None), (T[0][:0], B[0][:0])),
     (
         "multi_dot",
         lambda *m: L.multi_dot(m),
@@ -371,4 +376,4 @@ def test_least_squares_has_a_residual_for_each_column():
         near(residuals, np.zeros(residuals.shape))
     singular = np.outer(T[0, 0], T[0, 1])[:, :3]
     assert L.lstsq(singular, T[0, 0])[1].shape == (1,)
-    assert NUMPY_LSTSQ(singular, T[0, 0])[1].shape == (0,)
+    assert AS_NUMPY(singular, T[0, 0])[1].shape == (0,)

@@ -11,6 +11,7 @@ from numpy_draws import draw, same
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.errors import TypeMismatch
 
 SHAPES = [(), (1,), (5,), (0,), (3, 4), (2, 1, 3), (2, 0, 3)]
 
@@ -296,3 +297,15 @@ def test_sinc_and_its_derivatives_near_zero():
 def test_the_text_of_an_empty_array_has_its_shape():
     assert repr(jnp.zeros((0, 3), "float32")) == "Array([], shape=(0, 3), dtype=float32)"
     assert repr(jnp.zeros(0, "int8")) == "Array([], shape=(0,), dtype=int8)"
+
+
+def test_integers_round_to_tens():
+    x = np.array([12, 15, 25, -15, -25, -26, 0, 99], np.int32)
+    for decimals in (-1, -2, -12, 0, 3):
+        same(jnp.round(x, decimals), np.round(x.astype(float), decimals).astype("int32"), decimals)
+
+
+def test_complex_numbers_are_no_real_ones():
+    for put in (lambda: jnp.zeros(3).at[0].set(1j), lambda: jnp.full(2, 1j, "float32")):
+        with pytest.raises(TypeMismatch, match=r"the complex number 1j is no float32; take its"):
+            put()

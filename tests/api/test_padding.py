@@ -60,6 +60,13 @@ def test_a_constant_may_be_nan() -> None:
     check_pad(X, ((0, 2), (1, 1)), constant_values=((1, np.nan), (3, 4)))
 
 
+def test_padding_takes_arrays_of_another_dtype() -> None:
+    x = jnp.arange(3.0)
+    assert jnp.pad(x, 1, constant_values=jnp.array(2)).tolist() == [2, 0, 1, 2, 2]
+    traced = fxad.jit(lambda n: jnp.pad(x, 1, constant_values=n))
+    assert traced(jnp.array([3, 4])).tolist() == [3, 0, 1, 2, 4]
+
+
 def test_padding_is_as_exact_as_the_dtype() -> None:
     for mode in ["maximum", "minimum"]:
         check_pad(np.array([2**24 + 1, 2**24 + 3], np.int32), 1, mode=mode, rtol=0)

@@ -17,7 +17,7 @@ from fxad.flatten_util import ravel_pytree
 from fxad.ir.program import OPS
 from fxad.lax.implicit import custom_linear_solve
 from fxad.lax.loops import fori_loop, while_loop
-from fxad.numpy import conj, linalg, matmul, real, sqrt, sum, where, zeros, zeros_like
+from fxad.numpy import conj, isnan, linalg, matmul, real, sqrt, sum, where, zeros, zeros_like
 from fxad.numpy.core import is_array_like, value_of
 from fxad.trace.array import Array
 
@@ -225,8 +225,9 @@ def gmres(
     maxiter: int | None = None,
     M: Any = None,
     solve_method: str = "batched",
-) -> tuple[Any, None]:
-    """x with A x = b for any regular A, by minimal residuals over spaces of dimension `restart`.
+) -> tuple[Any, Array]:
+    """x with A x = b for any regular A, by minimal residuals over spaces of dimension `restart`,
+    and a number: -1 if x has a NaN, else 0.
 
     `maxiter` counts restarts; `solve_method` is a hint. As cg otherwise.
     """
@@ -234,4 +235,5 @@ def gmres(
         raise BadArgument(f"gmres: restart must be positive, got {restart}")
     size = ravel_pytree(b)[0].size
     steps = _gmres_steps(restart if restart < size else max(size, 1))
-    return _solve("gmres", steps, (A, M), b, x0, (tol, atol, maxiter))
+    x, _ = _solve("gmres", steps, (A, M), b, x0, (tol, atol, maxiter))
+    return x, where(isnan(ravel_pytree(x)[0]).any(), -1, 0)
