@@ -33,9 +33,7 @@ def _is_exclusive(arrays: list[np.ndarray], number: int) -> bool:
         return False
     data = arrays[number]
     return (
-        not isinstance(data.base, np.ndarray)
-        and data.flags.writeable
-        and data.flags.c_contiguous
+        not isinstance(data.base, np.ndarray) and data.flags.writeable and data.flags.c_contiguous
     )
 
 

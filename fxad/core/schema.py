@@ -12,12 +12,14 @@ schema does not allow.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import math
 import os
 import re
 import reprlib
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -68,13 +70,15 @@ def read(path: Path, schema: Schema[T], error: type[Exception], limits: Limits =
 def read_bytes(path: Path, error: type[Exception], most: int = LIMITS.size) -> bytes:
     """The contents of a regular file of at most `most` bytes; raises `error` naming the file."""
     try:
-        if not path.is_file():
-            raise error(f"{path} is missing" if not path.exists() else f"{path} is no file")
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise error(f"{path} is no file")
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             content = file.read(size + 1) if size <= most else b""
     except OSError as failure:
-        raise error(f"{path} cannot be read: {failure.strerror}") from failure
+        missing = failure.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+        why = "is missing" if missing else f"cannot be read: {failure.strerror}"
+        raise error(f"{path} {why}") from failure
     if max(size, len(content)) > most:
         raise error(f"{path} holds {size} bytes; such a file has at most {most}")
     return content

@@ -22,7 +22,7 @@ def nested(depth):
     return inside
 
 
-@pytest.mark.parametrize("depth", [45, 90, 300])
+@pytest.mark.parametrize("depth", [60, 90, 300])
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 import random
+import re
 
 import numpy as np
 import pytest
@@ -375,7 +376,7 @@ class Slotted:
 def test_callables_of_any_kind_have_names() -> None:
     text = str(fxad.make_ir(Slotted())(X, X, key=X))
     assert "args[1]: f32[4,8], key: f32[4,8])" in text
-    assert "a: f32[4,8] = add(args[0], key)" in text
+    assert re.search(r"a: f32\[4,8\] = add\((x|args\[0\]), key\)", text)  # x since Python 3.14
     text = str(fxad.make_ir(functools.partial(mlp, x=X))(layers(1)))
     assert "params[0].bias" in text
     lowered = fxad.jit(fxad.grad(mlp), static_argnums=()).lower(layers(1), X)

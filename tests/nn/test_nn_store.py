@@ -168,7 +168,8 @@ def test_a_wrong_configuration_is_named(tmp_path, trained):
         store.load(tmp_path)
     with pytest.raises(CheckpointError, match="does not exist"):
         store.load(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match="cannot be read: File name too long"):
+    # since Python 3.14 a path that cannot be asked about is one that is not there
+    with pytest.raises(CheckpointError, match="cannot be read: File name too long|does not exist"):
         store.load(tmp_path / ("x" * 300))
 
 

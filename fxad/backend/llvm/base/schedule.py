@@ -329,7 +329,7 @@ def _own_score(kernel: ir.Kernel) -> float:
             scores.append(_smoothness((stage,), axes[-1]))
         elif axes:
             scores.append(0.0)
-    return sum(scores) / len(scores) if scores else 0.0
+    return math.fsum(scores) / len(scores) if scores else 0.0
 
 
 def choose(kernel: ir.Kernel, target: Target, scalar: bool = False) -> Schedule:
@@ -383,7 +383,7 @@ def _with_units(kernel: ir.Kernel, s: Schedule) -> Schedule:
     outer = s.outer_points
     lane_extent = s.extent(s.lane_axis) if s.lane_axis is not None else 1
     step = s.width * s.unroll
-    cost = sum(_stage_cost(stage, s) for stage in kernel.body) * kernel.points
+    cost = math.fsum(_stage_cost(stage, s) for stage in kernel.body) * kernel.points
     if lane_extent > points and lane_extent > step:
         block = (points + step - 1) // step * step
         blocks = -(-lane_extent // block)

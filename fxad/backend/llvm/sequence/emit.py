@@ -12,6 +12,7 @@ microseconds at most and leaves its predicate true where there is more to do: it
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Sequence as Several
 from typing import TYPE_CHECKING
@@ -160,7 +161,7 @@ class Emission:
                 case Loop():
                     total += step.trips * self.cost(step)
                 case Branch():
-                    total += sum(self.cost(Loop(1, False, (), b, ())) for b in step.branches)
+                    total += math.fsum(self.cost(Loop(1, False, (), b, ())) for b in step.branches)
                 case _:
                     total += 5
         return total
