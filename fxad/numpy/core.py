@@ -75,7 +75,8 @@ def array(
     """
     check_device(device, "array")
     value = _as_array(object, dtype)
-    if copy and isinstance(object, np.ndarray | Concrete) and isinstance(value, Concrete):
+    of_another = isinstance(value, Borrowed) or isinstance(object, Concrete)
+    if copy and of_another and isinstance(value, Concrete):
         value = Concrete(copied(value.data), value.weak)
     elif copy is None:
         value = kept(value)
@@ -106,12 +107,13 @@ def asarray(
     return array(a, dtype, copy=copy)
 
 
+_SEQUENCES = (list, tuple, range)
 ANOTHER_DTYPE = "pass a dtype that holds it (dtype=), or wrap the number yourself"
 
 
 def _as_array(object: Any, dtype: Any) -> Array:
     wanted = None if dtype is None else dt.canonicalize(dtype, explicit=True)
-    if isinstance(object, list | tuple):
+    if isinstance(object, _SEQUENCES):
         value = _sequence(object, wanted)
     elif hasattr(object, "__jax_array__"):
         value = to_value(object)
@@ -124,10 +126,13 @@ def _as_array(object: Any, dtype: Any) -> Array:
             return Concrete(np.asarray(object).astype(wanted))
         value = to_value(object)
     else:
-        raise TypeMismatch(
-            f"cannot make an array of {type(object).__name__}: expected numbers, arrays or "
-            "sequences of them"
-        )
+        plain = np.asarray(object)  # buffers, and what else NumPy reads elements from
+        if plain.dtype.kind in "OUS":
+            raise TypeMismatch(
+                f"cannot make an array of {type(object).__name__}: expected numbers, arrays or "
+                "sequences of them"
+            )
+        return Borrowed(native(plain) if wanted is None else _cast_numpy(plain, wanted))
     return value if wanted is None else converted(value, wanted)
 
 
@@ -185,7 +190,7 @@ def _fitting(plain: np.ndarray, leaves: Sequence[Any], wanted: np.dtype) -> np.n
 
 
 def _flat(object: Any):
-    if isinstance(object, list | tuple):
+    if isinstance(object, _SEQUENCES):
         for item in object:
             yield from _flat(item)
     else:
@@ -383,9 +388,21 @@ def axes_tuple(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def shape_items(shape: Any) -> tuple[Any, ...]:
+    """The parts of a shape, or of what is given like one: of a sequence, a range or a vector of
+    known elements. Anything else is the one part; so is a vector of a random key's type, which
+    is a key in the place of a shape."""
+    if isinstance(shape, tuple | list | range):
+        return tuple(shape)
+    known = isinstance(shape, np.ndarray | Concrete) and shape.ndim > 0
+    if known and getattr(shape, "type", None) != _KEY_WORDS:
+        return tuple(as_numpy(shape).tolist())
+    return (shape,)
+
+
 def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
-    """A static shape from an int or a sequence of ints."""
-    items = tuple(shape) if isinstance(shape, tuple | list | np.ndarray) else (shape,)
+    """A static shape from an int, or from several (`shape_items`)."""
+    items = shape_items(shape)
     try:
         sizes = tuple([s.__index__() for s in items])
     except ConcretizationError as error:
@@ -393,7 +410,7 @@ def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:
     except (AttributeError, TypeError) as error:
         if isinstance(error, FxadError):  # such as of a value that has outlived its trace
             raise
-        seen = next((s.type for s in items if isinstance(s, Array)), None)
+        seen = next((s.type for s in (shape, *items) if isinstance(s, Array)), None)
         key = "; a random key comes first, the shape after it" if seen == _KEY_WORDS else ""
         raise TypeMismatch(
             f"{name}: a shape must be ints, not {shape if seen is None else seen!r}{key}"

@@ -10,14 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.indices import reaching
+from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
+from fxad.ir.rewrite import literal
 from fxad.numpy.core import (
     asarray,
     axes_tuple,
     axis_index,
+    cast,
     result_shape,
+    shape_items,
     shape_tuple,
     spread_to,
     value_of,
@@ -25,7 +30,7 @@ from fxad.numpy.core import (
 from fxad.trace.array import Array
 from fxad.trace.convert import shaped
 from fxad.trace.replay import replayed
-from fxad.trace.tracer import type_of
+from fxad.trace.tracer import Tracer, type_of
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
@@ -106,7 +111,7 @@ def _reshape_fortran(value: Array, given: Any) -> Array:
 
 
 def _completed(type_: ArrayType, given: Any) -> tuple[int, ...]:
-    items = list(given) if isinstance(given, tuple | list | np.ndarray) else [given]
+    items = list(shape_items(given))
     unknown = [i for i, s in enumerate(items) if isinstance(s, _INTEGERS) and s == -1]
     if len(unknown) > 1:
         raise ShapeError(f"reshape: only one size may be -1, got {tuple(items)}")
@@ -114,7 +119,7 @@ def _completed(type_: ArrayType, given: Any) -> tuple[int, ...]:
         items[unknown[0]] = 1
         known = math.prod([int(s) for s in items])
         if known == 0 or type_.size % known:
-            raise ShapeError(f"reshape: cannot fit {type_} into {tuple(given)}")
+            raise ShapeError(f"reshape: cannot fit {type_} into {shape_items(given)}")
         items[unknown[0]] = type_.size // known
     sizes = shape_tuple(items, "reshape")
     if math.prod(sizes) != type_.size:
@@ -398,6 +403,8 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     """Elements moved along axes, coming back in at the other end.
 
+    shift and axis: a number or several, one of either for all of the other. Shifts may be traced.
+
     >>> jnp.roll(jnp.arange(5), 2)
     Array([3, 4, 0, 1, 2], dtype=int32)
     >>> jnp.roll(jnp.array([[1, 2], [3, 4]]), 1, axis=1)
@@ -407,19 +414,45 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     value = value_of(a)
     if axis is None:
         return reshape(roll(ravel(value), shift, 0), value.shape)
-    shifts, axes = _listed(shift), _listed(axis)
-    if len(shifts) == 1:
-        shifts = shifts * len(axes)
-    for amount, where in zip(shifts, axes, strict=True):
-        at = axis_index(where, value.ndim, "roll")
-        length = value.shape[at]
-        if not length:
-            continue
-        cut = -int(amount) % length
-        if cut:
-            head = slice_axis(value, at, 0, cut)
-            value = OPS["concatenate"](slice_axis(value, at, cut, length), head, axis=at)
+    shifts = _shifts(shift)
+    axes = [axis_index(i, value.ndim, "roll") for i in _listed(axis)]
+    (count,) = result_shape("roll: shifts and axes", [(len(shifts),), (len(axes),)])
+    if len(shifts) != count:
+        shifts = shifts * count
+    if len(axes) != count:
+        axes = axes * count
+    for amount, at in zip(shifts, axes, strict=True):
+        if value.shape[at]:
+            value = _rolled(value, amount, at)
     return value
+
+
+def _shifts(shift: Any) -> list[Any]:
+    """Distances to roll by: Python's integers where they are known, else traced ones."""
+    if isinstance(shift, tuple | list):
+        return [one for item in shift for one in _shifts(item)]
+    given = shift if isinstance(shift, Tracer) else np.asarray(shift)
+    if given.ndim > 1:
+        raise ShapeError(f"roll: shifts are a number or a vector, not of shape {given.shape}")
+    if isinstance(given, np.ndarray):
+        return [int(s) for s in given.reshape(-1)]
+    whole = given if dt.is_integer(given.dtype) else cast(given, dt.int32)
+    return [whole] if not whole.ndim else [whole[i] for i in range(whole.shape[0])]
+
+
+def _rolled(value: Array, shift: Any, at: int) -> Array:
+    length = value.shape[at]
+    if isinstance(shift, int):
+        cut = -shift % length
+        if not cut:
+            return value
+        head = slice_axis(value, at, 0, cut)
+        return OPS["concatenate"](slice_axis(value, at, cut, length), head, axis=at)
+    # A window of the array and the array again: one slice, whose derivative is one update.
+    start = length - reaching(shift, 2 * length) % length
+    starts = [start if i == at else literal(0, dt.int32) for i in range(value.ndim)]
+    twice = OPS["concatenate"](value, value, axis=at)
+    return OPS["dynamic_slice"](twice, *starts, sizes=value.shape)
 
 
 @replayed
@@ -433,7 +466,7 @@ def tile(A: Any, reps: Any) -> Array:
            [1, 2]], dtype=int32)
     """
     value = value_of(A)
-    counts = [int(r) for r in _listed(reps)]
+    counts = [int(r) for r in shape_items(reps)]
     rank = max(len(counts), value.ndim)
     counts = [1] * (rank - len(counts)) + counts
     sizes = (1,) * (rank - value.ndim) + value.shape

@@ -233,8 +233,9 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
     return compress(reshape(flags, (-1,)), reshape(value, (-1,)), size=size, fill_value=fill_value)
 
 
-def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
-    """Positions of non-zero elements; traced input needs a fixed `size`.
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+    """Positions of non-zero elements; traced input needs a fixed `size`, to which they are cut or
+    filled up. fill_value: a number (None: 0), or a tuple of one for each axis.
 
     >>> jnp.nonzero(jnp.array([0, 3, 0, 4]))
     (Array([1, 3], dtype=int32),)
@@ -247,21 +248,26 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> tuple[Ar
     if size is None:
         return where(value)
     flat = reshape(value, (-1,)) != 0
+    fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * value.ndim
+    if len(fills) != value.ndim or any(np.ndim(fill) for fill in fills):
+        raise ShapeError(
+            f"nonzero: fill_value is a number or a tuple of {value.ndim}, not {fill_value!r}"
+        )
     count, dtype = flat.size, dt.index_dtype(flat.size)
     order = OPS["cumsum"](cast(flat, dtype), axis=0, reverse=False) - 1
     slots = where(flat, order, size)
     numbers = OPS["iota"](dtype=dtype, shape=flat.shape, axis=0)
     found = setitem(full_of(count, ArrayType(dtype, (size,))), slots, numbers, "set", mode="drop")
     out = []
-    for axis in range(value.ndim):
+    for axis, fill in enumerate(fills):
         stride = math.prod(value.shape[axis + 1 :])
         place = cast((found // stride) % value.shape[axis], dt.index_dtype(value.shape[axis]))
-        out.append(where(found == count, fill_value, place))
+        out.append(where(found == count, 0 if fill is None else fill, place))
     return tuple(out)
 
 
-def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
-    """Positions of non-zero elements as rows.
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Positions of non-zero elements as rows; see `nonzero`.
 
     >>> jnp.argwhere(jnp.array([[0, 3], [4, 0]]))
     Array([[0, 1],
@@ -269,7 +275,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
     """
     value = value_of(a)
     if value.ndim == 0:  # one row or none, without a column
-        return argwhere(reshape(value, (1,)), size=size, fill_value=fill_value)[:, :0]
+        return argwhere(reshape(value, (1,)), size=size)[:, :0]
     columns = nonzero(a, size=size, fill_value=fill_value)
     return OPS["concatenate"](*[reshape(c, (-1, 1)) for c in columns], axis=1)
 
@@ -371,7 +377,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     return OPS["reshape"](where(flags, chosen, value.ravel()), shape=value.shape)
 
 
-def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Positions of non-zero elements, counted in C order; traced input needs a fixed `size`.
 
     >>> jnp.flatnonzero(jnp.array([[0, 3], [4, 0]]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import pytest
 from numpy_draws import draw, same
@@ -34,6 +36,9 @@ def test_sorting_and_searching():
     same(jnp.lexsort((i[0], i[1])), np.lexsort((i[0], i[1])))
     same(jnp.interp(x, keys, x[1]), np.interp(x, keys, x[1]).astype("float32"), rtol=1e-4)
     same(jnp.nonzero(i), tuple(v.astype("int32") for v in np.nonzero(i)))
+    found = jnp.argwhere(jnp.eye(2), size=3, fill_value=(7, 8))
+    same(found, np.array([[0, 0], [1, 1], [7, 8]]))
+    same(jnp.where(jnp.eye(2), size=3), (np.array([0, 1, 0]), np.array([0, 1, 0])))
     same(jnp.histogram(x, 5), histogram(x, 5))
     same(jnp.isin(i, [1, 2]), np.isin(i, [1, 2]))
 
@@ -129,6 +134,10 @@ MOVES = {
         m.roll(x, -1, 1),
         m.roll(x, (1, 2), (0, 2)),
         m.roll(x, 30, 0),
+        m.roll(x, (1, 2), 1),
+        m.roll(x, 1, (0, 2)),
+        m.roll(x, [3, 4]),
+        m.roll(x, m.array([1, 2]), (0, 2)),
     ],
     "pad": lambda m, x: [
         m.pad(x, 1),
@@ -168,6 +177,44 @@ def test_movement(name):
     x = draw(2, 3, 4)
     same(MOVES[name](jnp, jnp.asarray(x)), MOVES[name](np, x), name)
     same(fxad.jit(lambda v: MOVES[name](jnp, v))(x), MOVES[name](np, x), name)
+
+
+def test_rolling_by_traced_shifts():
+    x, shifts = draw(3, 300), np.array([255, 0, 7], np.uint8)
+    rows = [np.roll(row, int(n)) for row, n in zip(x, shifts, strict=True)]
+    for mapped in (fxad.vmap(jnp.roll), fxad.jit(fxad.vmap(jnp.roll))):
+        same(mapped(x, shifts), np.stack(rows))
+    last = fxad.lax.fori_loop(0, 3, lambda i, x: jnp.roll(x, (-i, i), (0, 1)), jnp.asarray(x))
+    same(last, np.roll(x, (-3, 3), (0, 1)))
+    rolled = fxad.jit(fxad.value_and_grad(lambda x, by: (jnp.roll(x, by, 1) * x[::-1]).sum()))
+    got, slope = rolled(x[:, :5], -2)
+    same(got, (np.roll(x[:, :5], -2, 1) * x[::-1, :5]).sum(), rtol=1e-5)
+    same(slope, np.roll(x[::-1, :5], 2, 1) + np.roll(x[:, :5], -2, 1)[::-1], rtol=1e-5)
+    assert fxad.jit(lambda x, by: jnp.roll(x, by, 0))(x[:0], 1).shape == (0, 300)
+
+
+def test_what_arrays_are_made_of_and_shapes_read_from():
+    x, square = draw(6), draw(2, 2)
+
+    class Interface:
+        __array_interface__ = x.__array_interface__
+
+    same(jnp.array(range(3)), np.arange(3))
+    same(jnp.array([range(2), jnp.array([5, 6])]), np.array([[0, 1], [5, 6]]))
+    same(jnp.asarray(range(3), "int8"), np.arange(3, dtype="int8"))
+    same(jnp.array(memoryview(square)), square)
+    same(jnp.array(array("i", [1, 2]), float), np.array([1.0, 2.0]))
+    same(jnp.asarray(Interface()), x)
+    bytes_ = bytearray(b"ab")
+    made = jnp.array(bytes_), jnp.asarray(bytes_, copy=True)
+    bytes_[0] = 0  # arrays have memory of their own
+    for one in made:
+        same(one, np.array([97, 98], "uint8"))
+    for shape in (jnp.array([2, 3]), range(2, 4), np.array([2, 3])):
+        assert jnp.zeros(shape).shape == jnp.full(shape, 1).shape == (2, 3)
+        same(jnp.reshape(x, shape), x.reshape(2, 3))
+        same(jnp.tile(x, shape), np.tile(x, (2, 3)))
+    same(jnp.asarray(x).reshape(jnp.array([3, -1])), x.reshape(3, 2))
 
 
 def test_creation():
