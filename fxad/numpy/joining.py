@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.indices import reaching
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, IndexOutOfRange, ShapeError, TypeMismatch
+from fxad.core.semantics import semantics
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
+    array,
     asarray,
     axis_index,
     cast,
@@ -26,6 +29,8 @@ from fxad.numpy.core import (
     stack_values,
     value_of,
 )
+from fxad.numpy.creation import ones
+from fxad.numpy.elementwise import clip, where
 from fxad.numpy.manipulation import (
     atleast_1d,
     atleast_2d,
@@ -37,9 +42,12 @@ from fxad.numpy.manipulation import (
     slice_axis,
     tile,
 )
-from fxad.trace.array import Array
+from fxad.numpy.selection import nonzero
+from fxad.numpy.sorting import argsort
+from fxad.numpy.weak import weak_as_first
+from fxad.trace.array import Array, Concrete
 from fxad.trace.replay import replayed
-from fxad.trace.tracer import type_of
+from fxad.trace.tracer import Tracer, type_of
 
 __all__ = [
     "append", "array_split", "block", "column_stack", "concat", "concatenate", "delete",
@@ -275,7 +283,7 @@ def resize(a: Any, new_shape: Any) -> Array:
 def delete(
     arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False
 ) -> Array:
-    """Elements left out; positions must be concrete.
+    """Elements left out. Traced positions need assume_unique_indices: none may be there twice.
 
     >>> jnp.delete(jnp.array([10, 20, 30]), 1)
     Array([10, 30], dtype=int32)
@@ -284,12 +292,25 @@ def delete(
     if axis is None:
         value, axis = ravel(value), 0
     at = axis_index(axis, value.ndim, "delete")
-    kept = np.delete(np.arange(value.shape[at]), obj if isinstance(obj, slice) else np.asarray(obj))
-    return value[(slice(None),) * at + (kept.astype(dt.index_dtype(value.shape[at])),)]
+    length = value.shape[at]
+    if isinstance(obj, Tracer) and dt.is_integer(obj.dtype) and assume_unique_indices:
+        left = ones(length, bool).at[_places_within(ravel(obj), length)].set(False, mode="drop")
+        (kept,) = nonzero(left, size=builtins.max(length - obj.size, 0))
+        return value[(slice(None),) * at + (kept,)]
+    if isinstance(obj, Array):
+        hint = "where no position is given twice pass assume_unique_indices=True"
+        obj = known_values(obj, "delete", hint)
+    places = np.delete(np.arange(length), obj).astype(dt.index_dtype(length))
+    return value[(slice(None),) * at + (places,)]
 
 
+@weak_as_first
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """Values put in before a position, or one value before each of several.
+    """Values put in before a position, or before each of several. They become of arr's dtype, and
+    for one position (no vector of one) `values` has the axes of arr but `axis`, or stands along it.
+
+    Traced positions out of range are moved to the nearest end. Raises IndexOutOfRange for known
+    ones, TypeMismatch for positions that are no integers.
 
     >>> jnp.insert(jnp.array([10, 30]), 1, 20)
     Array([10, 20, 30], dtype=int32)
@@ -298,27 +319,43 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     if axis is None:
         value, axis = ravel(value), 0
     at = axis_index(axis, value.ndim, "insert")
-    if not isinstance(obj, int | np.integer):
-        return _insert_many(value, obj, value_of(values), at)
-    position = axis_index(int(obj), value.shape[at] + 1, "insert")
-    head, tail = _cut(value, [position], at)
-    shape = list(value.shape)
-    shape[at] = 1
-    middle = broadcast_to(values, shape) if value_of(values).ndim < value.ndim else value_of(values)
-    return concatenate([head, middle, tail], at)
-
-
-def _insert_many(value: Array, obj: Any, values: Array, at: int) -> Array:
-    """The places of old and new elements, found by NumPy."""
     length = value.shape[at]
-    if isinstance(obj, slice):
-        obj = np.arange(*obj.indices(length))
-    places = known_values(asarray(obj), "insert", "give positions that are not traced")
-    count = places.size
-    merged = np.insert(np.arange(length), places, np.arange(length, length + count))
-    shape = (*value.shape[:at], count, *value.shape[at + 1 :])
-    joined = concatenate([value, cast(broadcast_to(values, shape), value.dtype)], at)
-    return joined[(slice(None),) * at + (merged.astype(dt.index_dtype(joined.shape[at])),)]
+    index = np.arange(*obj.indices(length)) if isinstance(obj, slice) else obj
+    places = asarray(index if np.size(index) else np.zeros(0, np.int32))
+    if places.ndim > 1 or not dt.is_integer(places.dtype):
+        raise TypeMismatch(f"insert: positions are an integer or a vector, not {places.type}")
+    new = array(value_of(values, "insert"), value.dtype, copy=None, ndmin=value.ndim)
+    if not places.ndim:
+        new = moveaxis(new, 0, at)
+    count = new.shape[at] if places.size == 1 else places.size
+    new = broadcast_to(new, (*value.shape[:at], count, *value.shape[at + 1 :]))
+    order: Any
+    if isinstance(places, Concrete):
+        known = _known_places(places.data, length)
+        if known.size == 1:
+            head, tail = _cut(value, known.tolist(), at)
+            return concatenate([head, new, tail], at)
+        order = np.argsort(np.concatenate([2 * np.arange(length) + 1, 2 * known]), kind="stable")
+        order = order.astype(dt.index_dtype(length + count))
+    else:
+        places = broadcast_to(ravel(_places_within(places, length)), (count,))
+        order = argsort(concatenate([2 * np.arange(length, dtype=places.dtype) + 1, 2 * places]))
+    return concatenate([value, new], at)[(slice(None),) * at + (order,)]
+
+
+def _known_places(places: np.ndarray, length: int) -> np.ndarray:
+    """Positions to insert before, as a vector and from the start."""
+    if semantics.known_indices_are_checked and np.any((places < -length) | (places > length)):
+        raise IndexOutOfRange(
+            f"insert: position {places} is out of range for an axis of length {length}"
+        )
+    return np.clip(np.where(places < 0, places + length, places), 0, length).reshape(-1)
+
+
+def _places_within(places: Array, length: int) -> Array:
+    """Traced positions counted from the start, those out of range moved to the nearest end."""
+    places = reaching(places, 2 * length + 1)
+    return clip(where(places < 0, places + length, places), 0, length)
 
 
 @replayed

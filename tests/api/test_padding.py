@@ -132,6 +132,22 @@ def test_many_values_are_put_in() -> None:
         )
     found = jnp.insert(X, [1, 3], X[:, :2], axis=1)
     np.testing.assert_array_equal(np.asarray(found), np.insert(X, [1, 3], X[:, :2], axis=1))
+    for place, values, axis in ((1, X[:, 0], 1), (-1, X[:2], 0), (2, X[:, :1], 1), (0, 2.0, None)):
+        found = jnp.insert(X, place, values, axis)
+        np.testing.assert_array_equal(np.asarray(found), np.insert(X, place, values, axis))
+    found = jnp.insert(jnp.arange(3), 1, 1.7)  # in the array's dtype
+    assert found.dtype == np.int32 and found.tolist() == [0, 1, 1, 2]
+
+
+def test_traced_positions_of_what_is_put_in_and_left_out() -> None:
+    put_in = fxad.jit(lambda places, values: jnp.insert(X, places, values, axis=1))
+    for places in (2, np.array([3, 1]), np.array([1, 1]), np.array([-1])):
+        values = X[:, 0] if np.ndim(places) == 0 else X[:, : len(places)]
+        found = put_in(places, values)
+        np.testing.assert_array_equal(np.asarray(found), np.insert(X, places, values, axis=1))
+    left = fxad.jit(lambda places: jnp.delete(X, places, 1, assume_unique_indices=True))
+    np.testing.assert_array_equal(np.asarray(left(np.array([-1, 1]))), np.delete(X, [-1, 1], 1))
+    assert jnp.delete(X[0], []).tolist() == X[0].tolist()
 
 
 def test_slopes_between_uneven_places() -> None:
