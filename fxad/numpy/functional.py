@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from fxad.api.vectorise import vmap
+from fxad.core import pytree
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.numpy.core import asarray, axis_index, cast, result_shape, spread_to, value_of
 from fxad.numpy.elementwise import where
-from fxad.numpy.manipulation import broadcast_to, moveaxis, reshape
+from fxad.numpy.manipulation import broadcast_to, moveaxis, reshape, shape
 from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 
@@ -23,59 +24,110 @@ __all__ = ["apply_along_axis", "piecewise", "vectorize"]
 
 
 def vectorize(
-    pyfunc: Callable[..., Any], *, excluded: Collection[int] = (), signature: str | None = None
+    pyfunc: Callable[..., Any],
+    *,
+    excluded: Collection[int | str] = frozenset(),
+    signature: str | None = None,
 ) -> Callable[..., Any]:
-    """pyfunc over the broadcast leading axes of its arguments.
+    """pyfunc over the broadcast leading axes of its arguments, keyword arguments too.
 
     signature: core axes like "(m,n),(n)->(m)"; without it pyfunc takes and gives 0-d arrays.
-    excluded: positions of arguments passed as they are.
+    excluded: positions and names of arguments passed as they are, as is None. Raises ShapeError
+    where a core axis has two lengths, BadArgument for a signature or excluded arguments that are
+    none.
 
     >>> f = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")
     >>> f(jnp.ones((5, 3)), jnp.ones(3))
     Array([3., 3., 3., 3., 3.], dtype=float32)
     """
+    for key in excluded:
+        if not (isinstance(key, str) or (isinstance(key, int) and key >= 0)):
+            raise BadArgument(f"vectorize: excluded are positions or names, not {key!r}")
 
     @functools.wraps(pyfunc)
-    def wrapped(*args: Any) -> Any:
-        mapped = [i for i in range(len(args)) if i not in excluded]
-        values = [asarray(args[i]) for i in mapped]
-        ranks = _core_ranks(signature, len(values))
-        for value, rank in zip(values, ranks, strict=True):
-            if value.ndim < rank:
-                raise ShapeError(f"vectorize: {value.type} has fewer axes than in {signature!r}")
-        leads = [v.shape[: v.ndim - r] for v, r in zip(values, ranks, strict=True)]
-        shape = result_shape("vectorize", leads)
+    def wrapped(*args: Any, **named: Any) -> Any:
+        given: dict[int | str, Any] = {**dict(enumerate(args)), **named}
+        mapped = [key for key in given if key not in excluded]
+        inputs, outputs = _core_axes(signature, len(mapped))
+        cores = {
+            key: core
+            for key, core in zip(mapped, inputs, strict=True)
+            if core or given[key] is not None
+        }
+        values = {key: asarray(given[key]) for key in cores}
+        sizes: dict[str, int] = {}
+        for key, core in cores.items():
+            if values[key].ndim < len(core):
+                raise ShapeError(
+                    f"vectorize: {values[key].type} has fewer axes than in {signature!r}"
+                )
+            _note_sizes(sizes, core, values[key].shape, f"argument {key}")
+        leads = {key: v.shape[: v.ndim - len(cores[key])] for key, v in values.items()}
+        lead = result_shape("vectorize", list(leads.values()))
 
-        def call(*cores: Any) -> Any:
-            merged = list(args)
-            for number, core in zip(mapped, cores, strict=True):
-                merged[number] = core
-            return pyfunc(*merged)
+        def call(*items: Any) -> Any:
+            merged = {**given, **dict(zip(cores, items, strict=True))}
+            out = pyfunc(*[merged[i] for i in range(len(args))], **{k: merged[k] for k in named})
+            if outputs is not None:
+                _check_results(out, outputs, dict(sizes), signature)
+            return out
 
         function = call
-        for _ in shape:
+        for _ in lead:
             function = vmap(function)
-        cores = [v.shape[v.ndim - r :] for v, r in zip(values, ranks, strict=True)]
         return function(
-            *[broadcast_to(v, shape + core) for v, core in zip(values, cores, strict=True)]
+            *[broadcast_to(v, lead + v.shape[len(leads[key]) :]) for key, v in values.items()]
         )
 
     return wrapped
 
 
-def _core_ranks(signature: str | None, count: int) -> list[int]:
+Core = tuple[str, ...]  # names of the axes of one argument or result that are not mapped
+
+
+def _core_axes(signature: str | None, count: int) -> tuple[list[Core], list[Core] | None]:
+    """The core axes of `count` arguments, and of the results if they are said."""
     if signature is None:
-        return [0] * count
-    inputs = re.findall(r"\(([^()]*)\)", signature.partition("->")[0])
-    if len(inputs) != count or "->" not in signature:
+        return [()] * count, None
+    halves = [
+        [tuple(re.findall(r"\w+", core)) for core in re.findall(r"\(([^()]*)\)", half)]
+        for half in signature.split("->")
+    ]
+    if len(halves) != 2 or len(halves[0]) != count:
         raise BadArgument(f"vectorize: signature {signature!r} does not take {count} arguments")
-    return [len([name for name in core.split(",") if name.strip()]) for core in inputs]
+    return halves[0], halves[1]
+
+
+def _note_sizes(sizes: dict[str, int], core: Core, shape: tuple[int, ...], what: str) -> None:
+    """Add to `sizes` the lengths of core axes, the last ones of a shape."""
+    for name, size in zip(core, shape[len(shape) - len(core) :], strict=True):
+        if sizes.setdefault(name, size) != size:
+            raise ShapeError(
+                f"vectorize: axis {name!r} of {what} has length {size}, elsewhere {sizes[name]}"
+            )
+
+
+def _check_results(
+    out: Any, outputs: list[Core], sizes: dict[str, int], signature: str | None
+) -> None:
+    """Raise ShapeError unless results have the core axes that the signature says."""
+    results = out if isinstance(out, tuple | list) else (out,)
+    if len(results) != len(outputs):
+        raise ShapeError(f"vectorize: {len(results)} results, but the signature is {signature!r}")
+    for number, (result, core) in enumerate(zip(results, outputs, strict=True)):
+        own = shape(result)
+        if len(own) != len(core):
+            raise ShapeError(
+                f"vectorize: result {number} has shape {own}, but the signature is {signature!r}"
+            )
+        _note_sizes(sizes, core, own, f"result {number}")
 
 
 def apply_along_axis(
     func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any
-) -> Array:
-    """func1d over all 1-d slices along an axis; its results' axes stand in that axis's place.
+) -> Any:
+    """func1d over all 1-d slices along an axis; the axes of its result, or of each array of the
+    tree that it gives, stand in that axis's place.
 
     >>> jnp.apply_along_axis(lambda row: row / row.sum(), 1, jnp.array([[1.0, 3.0], [2.0, 2.0]]))
     Array([[0.25, 0.75],
@@ -86,9 +138,13 @@ def apply_along_axis(
     rows = moveaxis(value, at, -1)
     lead = rows.shape[:-1]
     out = vmap(lambda row: func1d(row, *args, **kwargs))(reshape(rows, (-1, rows.shape[-1])))
-    out = reshape(out, (*lead, *out.shape[1:]))
-    extra = out.ndim - len(lead)
-    return moveaxis(out, tuple(range(len(lead), out.ndim)), tuple(range(at, at + extra)))
+
+    def in_place(result: Array) -> Array:
+        whole = reshape(result, (*lead, *result.shape[1:]))
+        extra = range(whole.ndim - len(lead))
+        return moveaxis(whole, [len(lead) + i for i in extra], [at + i for i in extra])
+
+    return pytree.map(in_place, out)
 
 
 @gives_strong

@@ -266,6 +266,14 @@ def test_vectorize_and_apply_along_axis():
     got = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")(x, y)
     same(got, np.einsum("ijk,jk->ij", np.broadcast_to(x, (4, 5, 3)), y), rtol=1e-5)
     same(jnp.vectorize(lambda a, b, k: a * b + k, excluded=(2,))(x, y, 2.0), x * y + 2)
+    product = jnp.vectorize(lambda a, b=None, how="": a * b if how == "*" else a, excluded={"how"})
+    same(product(x, b=y, how="*"), x * y)
+    same(product(x, None), x)
+    same(
+        jnp.apply_along_axis(lambda row: (row.sum(), row[:2]), 1, y),
+        (y.sum(1), y[:, :2]),
+        rtol=1e-5,
+    )
     same(jnp.apply_along_axis(jnp.cumsum, 1, y), np.apply_along_axis(np.cumsum, 1, y), rtol=1e-5)
     same(jnp.apply_along_axis(jnp.sum, 0, y), np.apply_along_axis(np.sum, 0, y), rtol=1e-5)
     same(jnp.apply_along_axis(jnp.diag, 0, y), np.apply_along_axis(np.diag, 0, y))

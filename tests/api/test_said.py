@@ -226,6 +226,18 @@ IMAGE = np.ones((1, 1, 3, 3), np.float32)
         (lambda: jnp.array({1, 2}), "cannot make an array of set: expected numbers"),
         (lambda: jnp.roll(jnp.ones(3), np.ones((1, 2))), r"roll: shifts are .* shape \(1, 2\)"),
         (lambda: jnp.roll(jnp.ones(3), (1, 2), (0, 0, 0)), r"roll: .*\(2,\), \(3,\)"),
+        (lambda: jnp.insert(W, 9, 1.0, 0), "insert: position 9 is out .* an axis of length 4"),
+        (lambda: jnp.insert(W, 1.5, 1.0), r"insert: positions are an integer .* not f32\[\]"),
+        (lambda: fxad.jit(jnp.delete)(W, 1), "delete: .* pass assume_unique_indices=True"),
+        (lambda: jnp.vectorize(jnp.sin, excluded={-1}), "excluded are positions or names, not -1"),
+        (
+            lambda: jnp.vectorize(lambda a: a[:1], signature="(n)->(n)")(W),
+            "vectorize: axis 'n' of result 0 has length 1, elsewhere 2",
+        ),
+        (
+            lambda: jnp.vectorize(jnp.sum, signature="(n)->(n)")(W),
+            r"vectorize: result 0 has shape \(\), but the signature is '\(n\)->\(n\)'",
+        ),
         (lambda: jnp.nonzero(W, size=2, fill_value=(1,)), "nonzero: fill_value is .* tuple of 2"),
         (lambda: fxad.hvp(jnp.sum, W, W), r"hvp\(f, \(x,\), \(v,\)\)"),
         (lambda: fxad.vmap(jnp.sum, ({"x": 0},))(TREE), r"vmap\(sum\): in_axes\[0\]: .*'x', 'y'"),
@@ -242,7 +254,7 @@ IMAGE = np.ones((1, 1, 3, 3), np.float32)
     ],
 )
 def test_errors_name_the_function_and_what_is_wrong(call, said) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"(?s){said}"):
+    with pytest.raises((TypeError, ValueError, IndexError), match=f"(?s){said}"):
         call()
 
 
