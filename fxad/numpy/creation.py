@@ -38,12 +38,13 @@ from fxad.numpy.core import (
     value_of,
     within,
 )
-from fxad.numpy.elementwise import exp, log, where
+from fxad.numpy.elementwise import clip, exp, log, where
 from fxad.numpy.manipulation import moveaxis, ravel
 from fxad.numpy.weak import finish, gives_strong, strong, weak_as_first, weak_result
 from fxad.trace.array import Array
 from fxad.trace.convert import shaped
 from fxad.trace.replay import by_numpy, replayed
+from fxad.trace.tracer import Tracer
 
 __all__ = [
     "arange", "astype", "copy", "diag", "diagflat", "diagonal", "empty", "empty_like", "eye",
@@ -306,7 +307,7 @@ def logspace(
 def eye(
     N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None
 ) -> Array:
-    """Ones on the k-th diagonal.
+    """Ones on the k-th diagonal; k may be traced.
 
     >>> jnp.eye(2, 3, k=1)
     Array([[0., 1., 0.],
@@ -314,8 +315,7 @@ def eye(
     """
     check_device(device, "eye")
     shape = shape_tuple((N, N if M is None else M), "eye")
-    rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
-    return cast(OPS["eq"](rows + within(k, *shape), columns), _dtype(dtype, dt.default_float()))
+    return cast(OPS["eq"](*_diagonals(k, shape)), _dtype(dtype, dt.default_float()))
 
 
 @replayed
@@ -331,7 +331,7 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 @replayed
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones at and below the k-th diagonal.
+    """Ones at and below the k-th diagonal; k may be traced.
 
     >>> jnp.tri(3)
     Array([[1., 0., 0.],
@@ -339,8 +339,18 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
            [1., 1., 1.]], dtype=float32)
     """
     shape = shape_tuple((N, N if M is None else M), "tri")
+    return cast(OPS["ge"](*_diagonals(k, shape)), _dtype(dtype, dt.default_float()))
+
+
+def _diagonals(k: Any, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Two numbers for each element of a matrix: equal on its k-th diagonal, and the first larger
+    below it. k may be traced."""
     rows, columns = iota(dt.int32, shape, 0), iota(dt.int32, shape, 1)
-    return cast(OPS["ge"](rows + within(k, *shape), columns), _dtype(dtype, dt.default_float()))
+    if not isinstance(k, Tracer):
+        return rows + within(k, *shape), columns
+    if k.shape or not dt.is_integer(k.dtype):
+        raise TypeMismatch(f"a diagonal's number must be an int, not {k.type}")
+    return rows + clip(cast(k, dt.int32), -shape[0], shape[1]), columns
 
 
 def _triangle(m: Any, k: int, upper: bool) -> Array:

@@ -46,7 +46,7 @@ def vectorize(
 
     @functools.wraps(pyfunc)
     def wrapped(*args: Any, **named: Any) -> Any:
-        given: dict[int | str, Any] = {**dict(enumerate(args)), **named}
+        given: dict[int | str, Any] = dict(enumerate(args)) | named
         mapped = [key for key in given if key not in excluded]
         inputs, outputs = _core_axes(signature, len(mapped))
         cores = {

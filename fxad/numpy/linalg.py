@@ -13,6 +13,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
@@ -198,14 +200,14 @@ def lstsq(
 @replayed
 @gives_strong
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
-    """The Moore-Penrose inverse; singular values up to rtol (a number, or one for each matrix)
-    times the largest count as 0.
+    """The Moore-Penrose inverse; singular values up to rtol (a number, or one for each matrix, also
+    traced ones) times the largest count as 0.
 
     `hermitian` is accepted for NumPy's sake and changes nothing; `rcond` is rtol's older name.
     """
     rtol = rcond if rtol is None else rtol
     value = _matrices("pinv", a)
-    if getattr(rtol, "ndim", 0):
+    if isinstance(rtol, Array | np.ndarray | np.generic):  # in one way, traced or not
         return _pinv_each(value, rtol)
     return OPS["pinv"](value, rtol=_cutoff(value) if rtol is None else float(rtol))
 

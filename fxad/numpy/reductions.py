@@ -5,7 +5,6 @@ sum(x, axis=-1, keepdims=True)      argmax(x)      logsumexp(x, axis=0)
 
 from __future__ import annotations
 
-import builtins
 import math
 from functools import partial
 from typing import Any
@@ -43,7 +42,7 @@ from fxad.numpy.elementwise import (
     sqrt,
     where,
 )
-from fxad.numpy.manipulation import reshape
+from fxad.numpy.manipulation import reshape, transpose
 from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
@@ -332,7 +331,7 @@ _mean = mean  # for functions with a parameter `mean`
 def average(
     a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False
 ) -> Any:
-    """Weighted mean.
+    """Weighted mean. weights: of the shape of `a`, or of that of its axes `axis`, in their order.
 
     >>> jnp.average(jnp.array([1.0, 2.0, 4.0]), weights=jnp.array([2, 1, 1]))
     Array(2., dtype=float32)
@@ -344,10 +343,14 @@ def average(
         return (out, total) if returned else out
     value, weight = promoted("average", a, weights, inexact=True, numbers=False, broadcast=False)
     if weight.shape != value.shape:
-        if axis is None or weight.ndim != 1:
-            raise ShapeError(f"average: weights {weight.type} do not match {value.type}")
-        at = axis_index(axis, value.ndim, "average")
-        weight = reshape(weight, tuple(s if i == at else 1 for i, s in enumerate(value.shape)))
+        given = axis if isinstance(axis, tuple | list) else () if axis is None else (axis,)
+        axes = [axis_index(i, value.ndim, "average") for i in given]
+        if not axes or weight.shape != tuple(value.shape[i] for i in axes):
+            raise ShapeError(
+                f"average: weights {weight.type} match neither {value.type} nor its axes {given}"
+            )
+        weight = transpose(weight, np.argsort(axes))
+        weight = reshape(weight, tuple(s if i in axes else 1 for i, s in enumerate(value.shape)))
     weight = spread_to(weight, result_shape("average", [value.shape, weight.shape]))
     total = sum(weight, axis, keepdims=keepdims)
     out = sum(value * weight, axis, keepdims=keepdims) / total
@@ -379,7 +382,8 @@ def var(
     correction: float | None = None,
     mean: Any = None,
 ) -> Array:
-    """Variance; the divisor is the count minus ddof.
+    """Variance; the divisor is the count minus ddof, which may be traced; NaN if that is not
+    above 0.
 
     mean: the means, with the axes kept, where they are known already.
 
@@ -397,11 +401,16 @@ def var(
     squared = squared_size(gap)
     less = ddof if correction is None else correction
     total = sum(squared, axes, keepdims=keepdims, where=where)
-    if where is None:
-        result = total / builtins.max(float(_count(value.type, axes) - less), 0.0)
-    else:
+    number: Any = _count(value.type, axes)
+    if where is not None:
         number = sum(spread_to(flags_of(where), value.shape), axes, keepdims=keepdims)
-        result = total / (cast(number, total.dtype) - less)
+        number = cast(number, total.dtype)
+    left = number - less
+    if isinstance(left, int | float):
+        result = total / (left if left > 0 else math.nan)
+    else:
+        left = cast(value_of(left), total.dtype)
+        result = total / _choose(left > 0, left, math.nan)
     return cast(result, dt.real_of(own) if dt.is_complex(own) else own)
 
 

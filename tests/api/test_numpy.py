@@ -103,6 +103,10 @@ def test_reductions_with_where_and_initial():
     same(jnp.any(x > 0, 1, where=m), np.any(x > 0, 1, where=m))
     same(jnp.count_nonzero(m, 1), np.count_nonzero(m, 1))
     same(jnp.average(x, 0, weights=abs(x[:, 0])), np.average(x, 0, weights=abs(x[:, 0])), rtol=1e-5)
+    cube, weights = np.cos(np.arange(24, dtype="float32")).reshape(2, 3, 4), x[:2, :4] ** 2
+    for axis, given in (((0, 2), weights), ((-1, 0), weights.T)):
+        wanted = (cube * weights[:, None]).sum((0, 2), keepdims=True) / weights.sum()
+        same(jnp.average(cube, axis, given, keepdims=True), wanted, rtol=1e-5)
     same(jnp.quantile(x, 0.3, 1), np.quantile(x, np.float32(0.3), 1), rtol=1e-5)
     same(jnp.percentile(x, np.array([10, 90]), 0), np.percentile(x, [10, 90], 0), rtol=1e-5)
     n = np.where(m, x, np.nan).astype(np.float32)
@@ -259,6 +263,27 @@ def test_statistics():
     same(jnp.unwrap(np.cumsum(x * 3, 1)), np.unwrap(np.cumsum(x * 3, 1)), rtol=1e-5)
     same(jnp.matvec(x[None], x[0]), (x @ x[0])[None], rtol=1e-5)  # NumPy's is of 2.2
     assert bool(jnp.array_equiv(x[:1], np.repeat(x[:1], 3, 0)))
+
+
+def test_parameters_that_may_be_traced():
+    x = np.cos(np.arange(20, dtype="float32") ** 2).reshape(4, 5)
+
+    def every(ddof, beta, k, rtol):
+        return (
+            (jnp.var(x, 1, ddof=ddof), jnp.std(x, ddof=ddof), jnp.var(x, 0, ddof=4 * ddof)),
+            (jnp.kaiser(7, beta), jnp.eye(3, 4, k=k), jnp.tri(3, 4, k=k - 7), jnp.tri(3, k=-k)),
+            jnp.linalg.pinv(x, rtol=rtol),
+        )
+
+    wanted = (
+        (np.var(x, 1, ddof=1), np.std(x, ddof=1), np.full(5, np.nan, "float32")),
+        (np.kaiser(7, 8.5), np.eye(3, 4, 1), np.zeros((3, 4)), np.tri(3, k=-1)),
+        np.linalg.pinv(x, np.float32(0.3)),
+    )
+    for function in (every, fxad.jit(every)):
+        same(function(1, 8.5, 1, 0.3), wanted, rtol=1e-4)
+    slope = fxad.grad(lambda ddof: jnp.var(x[0], ddof=ddof))(1.0)
+    same(slope, np.var(x[0], ddof=1) / 4, rtol=1e-5)
 
 
 def test_vectorize_and_apply_along_axis():
