@@ -185,8 +185,9 @@ def _searchsorted(table: Array, query: Array, *, side: str) -> Array:
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
-    """Piecewise linear interpolation; `left` and `right` are the values outside. period: xp (in
-    any order) repeats after so much.
+    """Piecewise linear interpolation; `left` and `right` are the values outside, by default the
+    outermost fp; with "extrapolate" the outermost lines go on. period: xp (in any order) repeats
+    after so much.
 
     >>> jnp.interp(jnp.array([0.5, 5.0]), jnp.array([0.0, 1.0, 2.0]), jnp.array([0.0, 10.0, 40.0]))
     Array([ 5., 40.], dtype=float32)
@@ -204,8 +205,22 @@ def interp(
             f"{xp.type} and {fp.type}"
         )
     out = _interpolated(x, xp, fp)
-    out = out if left is None else where(x < xp[0], left, out)
-    return out if right is None else where(x > xp[-1], right, out)
+    for beyond, value, first in ((x < xp[0], left, 0), (x > xp[-1], right, -2)):
+        if isinstance(value, str):
+            out = where(beyond, _line(x, xp, fp, first, value), out)
+        elif value is not None:
+            out = where(beyond, value, out)
+    return out
+
+
+def _line(x: Array, xp: Array, fp: Array, first: int, how: str) -> Array:
+    """The line through point `first` and the next, or through the one there is."""
+    if how != "extrapolate":
+        raise BadArgument(f"interp: left and right are numbers or 'extrapolate', not {how!r}")
+    i, j = (first, first + 1) if xp.size > 1 else (0, 0)
+    gap = xp[j] - xp[i]
+    flat = gap == 0
+    return where(flat, fp[i], fp[i] + (x - xp[i]) / where(flat, 1, gap) * (fp[j] - fp[i]))
 
 
 def _interp_numpy(x: np.ndarray, xp: np.ndarray, fp: np.ndarray) -> np.ndarray:

@@ -238,6 +238,12 @@ IMAGE = np.ones((1, 1, 3, 3), np.float32)
             lambda: jnp.vectorize(jnp.sum, signature="(n)->(n)")(W),
             r"vectorize: result 0 has shape \(\), but the signature is '\(n\)->\(n\)'",
         ),
+        (lambda: jnp.interp(1.0, X[0], X[0], "wrap"), "are numbers or 'extrapolate', not 'wrap'"),
+        (
+            lambda: jnp.average(W, weights=W[0]),
+            r"average: weights f32\[2\] match neither f32\[4,2\]",
+        ),
+        (lambda: fxad.jit(lambda k: jnp.eye(2, k=k))(1.5), "a diagonal's number must be an int"),
         (lambda: jnp.nonzero(W, size=2, fill_value=(1,)), "nonzero: fill_value is .* tuple of 2"),
         (lambda: fxad.hvp(jnp.sum, W, W), r"hvp\(f, \(x,\), \(v,\)\)"),
         (lambda: fxad.vmap(jnp.sum, ({"x": 0},))(TREE), r"vmap\(sum\): in_axes\[0\]: .*'x', 'y'"),
