@@ -5,6 +5,7 @@ zeros((2, 3))      linspace(0, 1, 5)      eye(3)      meshgrid(x, y)      tril(a
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
 from fxad.core.errors import (
     AxisError,
@@ -581,14 +583,19 @@ def geomspace(
 def fromfunction(
     function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any
 ) -> Any:
-    """function(coordinates of axis 0, axis 1, ..., **kwargs) over a grid.
+    """function(coordinates of axis 0, axis 1, ..., **kwargs) at each point of a grid, mapped over
+    it by `vmap`: its results' own axes come last.
 
     >>> jnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
     Array([[ 0,  1,  2],
            [10, 11, 12]], dtype=int32)
     """
-    grid = indices(shape, dtype=dt.canonicalize(dtype, explicit=True))
-    return function(*[grid[i] for i in range(len(shape))], **kwargs)
+    sizes = shape_tuple(shape, "fromfunction")
+    places = [arange(size, dtype=dtype) for size in sizes]
+    mapped: Callable[..., Any] = functools.partial(function, **kwargs)
+    for at in reversed(range(len(sizes))):
+        mapped = vmap(mapped, tuple(0 if i == at else None for i in range(len(sizes))))
+    return mapped(*places)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:

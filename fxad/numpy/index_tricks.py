@@ -20,8 +20,8 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.numpy.core import asarray, cast, known_values, promoted, shape_tuple, value_of
 from fxad.numpy.creation import arange, linspace
 from fxad.numpy.elementwise import clip, where
-from fxad.numpy.joining import concatenate
-from fxad.numpy.manipulation import reshape
+from fxad.numpy.joining import concatenate, resize
+from fxad.numpy.manipulation import expand_dims, ravel, reshape, transpose
 from fxad.numpy.selection import nonzero
 from fxad.numpy.updates import At
 from fxad.trace.array import Array, Concrete
@@ -70,23 +70,52 @@ mgrid, ogrid = _Grid(True), _Grid(False)
 
 
 class _Joined:
-    """r_ and c_: arrays, numbers and ranges joined along one axis."""
+    """r_ and c_: arrays, numbers and ranges joined along one axis.
 
-    def __init__(self, columns: bool) -> None:
-        self.columns = columns
+    Defaults of the directive "axis,ndim,place" that may come first: the axis to join along, how
+    many axes each part has at least, and which of them is the first of a part that has fewer (-1:
+    its own are the last). The directives "r" and "c" make a row or a column of a vector.
+    """
+
+    def __init__(self, axis: int, ndim: int, place: int) -> None:
+        self.defaults = (axis, ndim, place)
 
     def __getitem__(self, key: Any) -> Array:
-        items = key if isinstance(key, tuple) else (key,)
+        items = list(key) if isinstance(key, tuple) else [key]
+        axis, ndim, place = self.defaults
+        matrix = None
+        if items and isinstance(items[0], str):
+            directive = items.pop(0)
+            if directive in ("r", "c"):
+                matrix = "rc".index(directive)
+            else:
+                axis, ndim, place = self._directive(directive)
         if any(isinstance(item, str) for item in items):
-            raise TypeMismatch("r_ and c_ take no directives; use concatenate with axis=")
-        parts = [_range(i) if isinstance(i, slice) else asarray(i) for i in items]
-        if not self.columns:
-            return concatenate([reshape(p, (1,)) if p.ndim == 0 else p for p in parts])
-        parts = [reshape(p, (-1, 1)) if p.ndim < 2 else p for p in parts]
-        return concatenate(parts, -1)
+            raise BadArgument("r_ and c_: a directive comes first, and there is one")
+        parts = []
+        for item in items:
+            part = _range(item) if isinstance(item, slice) else asarray(item)
+            wide = reshape(part, (1,) * (ndim - part.ndim) + part.shape)
+            if part.ndim < ndim and place != -1:
+                by = ndim - builtins.abs(ndim + place + 1) % ndim
+                order = range(ndim)
+                wide = transpose(wide, (*order[by:], *order[:by]))
+            parts.append(wide)
+        joined = concatenate(parts, axis)
+        return joined if matrix is None or joined.ndim > 1 else expand_dims(joined, matrix)
+
+    def _directive(self, text: str) -> tuple[int, int, int]:
+        try:
+            given = [int(number) for number in text.split(",")][:3]
+        except ValueError:
+            raise BadArgument(
+                f"r_ and c_: a directive is up to three integers, 'r' or 'c', not {text!r}"
+            ) from None
+        axis, ndim, place = (*given, *self.defaults[len(given) :])
+        return axis, ndim, place
 
 
-r_, c_ = _Joined(False), _Joined(True)
+r_, c_ = _Joined(0, 1, -1), _Joined(-1, 2, 0)
 
 
 def ix_(*sequences: Any) -> tuple[Array, ...]:
@@ -137,6 +166,8 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
     """The array with its main diagonal replaced (a new array: inplace must be False).
 
+    val: a number, or elements in order, cut off or repeated to the diagonal's length.
+
     >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 5.0, inplace=False)
     Array([[5., 0.],
            [0., 5.]], dtype=float32)
@@ -145,6 +176,11 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
         raise TypeMismatch("fill_diagonal: arrays are immutable; call it with inplace=False")
     value = value_of(a)
     count = builtins.min(value.shape)
+    if np.ndim(val):
+        elements = ravel(value_of(val, "fill_diagonal"))
+        if not elements.size:
+            raise ShapeError("fill_diagonal: no elements to fill it with")
+        val = resize(elements, count)
     return At(value)[(arange(count),) * value.ndim].set(val)
 
 

@@ -29,7 +29,7 @@ from fxad.numpy.core import (
     stack_values,
     value_of,
 )
-from fxad.numpy.creation import ones
+from fxad.numpy.creation import ones, zeros
 from fxad.numpy.elementwise import clip, where
 from fxad.numpy.manipulation import (
     atleast_1d,
@@ -266,7 +266,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
 
 @replayed
 def resize(a: Any, new_shape: Any) -> Array:
-    """Elements repeated as needed to fill a shape.
+    """Elements repeated as needed to fill a shape; zeros where there is none.
 
     >>> jnp.resize(jnp.array([1, 2, 3]), (2, 4))
     Array([[1, 2, 3, 1],
@@ -276,7 +276,7 @@ def resize(a: Any, new_shape: Any) -> Array:
     flat = ravel(a)
     count = int(np.prod(sizes))
     if not flat.size:
-        raise TypeMismatch("resize: cannot resize an empty array")
+        return zeros(sizes, flat.dtype)
     return reshape(tile(flat, -(-count // flat.size))[:count], sizes)
 
 

@@ -63,14 +63,14 @@ def ndim(a: Any) -> int:
     return _type(a).ndim
 
 
-def size(a: Any, axis: int | None = None) -> int:
-    """Number of elements, or the length of an axis.
+def size(a: Any, axis: Any = None) -> int:
+    """Number of elements, or the length of an axis, or the product of those of several.
 
     >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), 1)
     (6, 3)
     """
     type_ = _type(a)
-    return type_.size if axis is None else type_.shape[axis_index(axis, type_.ndim, "size")]
+    return math.prod(type_.shape[i] for i in axes_tuple(axis, type_.ndim, "size"))
 
 
 @replayed

@@ -242,6 +242,14 @@ def test_grids():
     same(jnp.mgrid[0:1:3j], np.mgrid[0:1:3j])
     same(jnp.r_[1.0, 2:5, [7, 8]], np.r_[1.0, 2:5, [7, 8]])
     same(jnp.c_[[1, 2], [3, 4]], np.c_[[1, 2], [3, 4]])
+    square = np.arange(4).reshape(2, 2)
+    for how in ("-1", "0,2", "1,2,0", "0,2,0", "0,3,1", "0,3,-2", "2,3"):
+        same(jnp.r_[how, [1, 2], square[0]], np.r_[how, [1, 2], square[0]], how)
+        same(jnp.c_[how, [1, 2], square[0]], np.c_[how, [1, 2], square[0]], how)
+        if how[2:] in ("", "2", "2,0"):
+            same(jnp.r_[how, square, 5 * square], np.r_[how, square, 5 * square], how)
+    same(jnp.r_["r", 1:3, 7], np.array([[1, 2, 7]]))
+    same(jnp.r_["c", 1:3, 7], np.array([[1], [2], [7]]))
     x = draw(4, 5)
     same(jnp.asarray(x)[jnp.ix_([0, 2], [1, 3, 4])], x[np.ix_([0, 2], [1, 3, 4])])
     for nothing in ([], jnp.zeros(0)):
@@ -254,9 +262,16 @@ def test_grids():
         jnp.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
         np.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
     )
+    same(jnp.fromfunction(lambda i: 2 * i, 3), 2 * np.arange(3.0))
+    same(jnp.fromfunction(lambda i, j: jnp.stack([i, j]), [2, 3])[1, 2], np.array([1.0, 2.0]))
     filled = x[:, :4].copy()
     np.fill_diagonal(filled, 9)
     same(jnp.fill_diagonal(x[:, :4], 9, inplace=False), filled)
+    for values in (np.array([8, 7]), np.arange(6).reshape(2, 3)):  # repeated, cut off
+        np.fill_diagonal(filled, values)
+        same(jnp.fill_diagonal(x[:, :4], values, inplace=False), filled)
+    assert jnp.resize(jnp.zeros(0, int), 2).tolist() == [0, 0]
+    assert jnp.size(x, (0, -1)) == 20 and jnp.size(x, ()) == 1
     same(jnp.frombuffer(b"\1\2\3", np.uint8), np.array([1, 2, 3], np.uint8))
 
 

@@ -73,7 +73,9 @@ def test_convolution_by_transforms(mode):
             np.testing.assert_allclose(fast, plain, rtol=1e-10, atol=1e-12)
         rows = RANDOM.standard_normal((3, 8)), RANDOM.standard_normal((1, 4))
         wanted = [np.convolve(row, rows[1][0], mode) for row in rows[0]]
-        np.testing.assert_allclose(signal.fftconvolve(*rows, mode, axes=[1]), wanted, atol=1e-12)
+        for axes in (1, [1]):
+            found = signal.fftconvolve(*rows, mode, axes=axes)
+            np.testing.assert_allclose(found, wanted, atol=1e-12)
         slope = fxad.grad(lambda b: signal.fftconvolve(np.arange(5.0), b, mode).sum())(np.ones(3))
         plain = fxad.grad(lambda b: signal.convolve(np.arange(5.0), b, mode).sum())(np.ones(3))
         np.testing.assert_allclose(slope, plain, atol=1e-12)

@@ -12,7 +12,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.lax.convolution import conv_general_dilated
 from fxad.numpy import conj, fft, flip, reshape
-from fxad.numpy.core import axis_index, promoted
+from fxad.numpy.core import axes_tuple, promoted
 from fxad.numpy.manipulation import slice_axis
 from fxad.trace.array import Array
 
@@ -67,14 +67,16 @@ def convolve(
     return _correlated(x, flip(y), pads, precision)
 
 
-def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | None = None) -> Array:
-    """`convolve` by Fourier transforms, along `axes` (default: all); the others broadcast.
+def fftconvolve(
+    in1: Any, in2: Any, mode: str = "full", axes: int | Sequence[int] | None = None
+) -> Array:
+    """`convolve` by Fourier transforms, along `axes` (one or several; default: all); the others
+    broadcast.
 
     Fewer operations for long kernels; rounding errors are those of the largest results.
     """
     x, y = _pair("fftconvolve", in1, in2, mode)
-    at = range(x.ndim) if axes is None else [axis_index(i, x.ndim, "fftconvolve") for i in axes]
-    places = tuple(sorted(set(at)))
+    places = axes_tuple(axes, x.ndim, "fftconvolve")
     (x, y) = promoted("fftconvolve", x, y, inexact=True, numbers=False, broadcast=False)
     for i, (n, m) in enumerate(zip(x.shape, y.shape, strict=True)):
         if i not in places and n != m and 1 not in (n, m):
