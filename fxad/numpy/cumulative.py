@@ -25,7 +25,11 @@ def _cumulative(op: str, a: Any, axis: Any, dtype: Any) -> Array:
         value = cast(value, sum_dtype(value.dtype, dtype))
     if axis is None:
         value, axis = reshape(value, (-1,)), 0
-    return OPS[op](value, axis=axis_index(axis, value.ndim, op), reverse=False)
+    at = axis_index(axis, value.ndim, op)
+    if dt.is_bool(value.dtype):  # whether any, or all, elements so far are true
+        whole = cast(value, dt.index_dtype(value.size))
+        return cast(OPS[op](whole, axis=at, reverse=False), dt.bool_)
+    return OPS[op](value, axis=at, reverse=False)
 
 
 @replayed

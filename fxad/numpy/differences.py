@@ -156,19 +156,27 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 @replayed
 @gives_strong
 def unwrap(p: Any, discont: float | None = None, axis: int = -1, period: float = 2 * math.pi):
-    """Jumps of more than half a period along an axis made small by whole periods.
+    """Jumps of more than half a period along an axis made small by whole periods. Integers stay
+    integers where the period is one.
 
     >>> jnp.unwrap(jnp.array([0.0, 3.0, -3.0])).round(3)
     Array([0.   , 3.   , 3.283], dtype=float32)
     """
     value = value_of(p)
-    value = cast(value, dt.inexact_for(value.dtype))
-    at, half = axis_index(axis, value.ndim, "unwrap"), period / 2
+    own, half = value.dtype, period / 2
+    whole = dt.is_integer(own) and isinstance(period, int)
+    if whole:
+        value, half = cast(value, own if dt.is_signed(own) else dt.int32), period // 2
+    else:
+        value = cast(value, dt.inexact_for(own))
+    at = axis_index(axis, value.ndim, "unwrap")
     size = value.shape[at]
     step = slice_axis(value, at, 1, size) - slice_axis(value, at, 0, size - 1)
     folded = (step + half) % period - half
-    folded = where((folded == -half) & (step > 0), half, folded)
-    change = where(abs(step) < (half if discont is None else discont), 0.0, folded - step)
-    return concatenate(
+    if not (whole and period % 2):  # else minus half a period is rounded, and nothing jumps by it
+        folded = where((folded == -half) & (step > 0), half, folded)
+    change = where(abs(step) < (period / 2 if discont is None else discont), 0, folded - step)
+    out = concatenate(
         [slice_axis(value, at, 0, 1), slice_axis(value, at, 1, size) + cumsum(change, at)], at
     )
+    return cast(out, own) if whole else out

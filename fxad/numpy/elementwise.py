@@ -1128,12 +1128,18 @@ def _log_of_sum(a: Array, b: Array) -> Array:
 @replayed
 @keeps_weak
 def logaddexp(x: Any, y: Any, /) -> Array:
-    """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient.
+    """log(exp(x) + exp(y)) without overflow; two equal infinities share the gradient. Of complex
+    numbers the principal value.
 
     >>> jnp.logaddexp(1000.0, 1000.0) - 1000
     Array(0.69317627, dtype=float32)
     """
-    return _log_of_sum(*promoted("logaddexp", x, y, inexact=True, numbers=False))
+    a, b = promoted("logaddexp", x, y, inexact=True, numbers=False)
+    if not dt.is_complex(a.dtype):
+        return _log_of_sum(a, b)
+    larger = maximum(real(a), real(b))
+    peak = OPS["stop_gradient"](where(isinf(larger), 0.0, larger))
+    return log(exp(a - peak) + exp(b - peak)) + peak
 
 
 @replayed

@@ -76,16 +76,24 @@ def _padded(value: Array, size: int) -> Array:
 
 @replayed
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """Product of two polynomials, highest power first.
-
-    Raises BadArgument for trim_leading_zeros: how many there are is not known while tracing.
+    """Product of two polynomials, highest power first. trim_leading_zeros: without theirs, which
+    must be known.
 
     >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
+    x, y = asarray(a1), asarray(a2)
     if trim_leading_zeros:
-        raise BadArgument("polymul: pass trim_leading_zeros=False, and trim_zeros the result")
-    return convolve(asarray(a1), asarray(a2))
+        x, y = (_without_leading("polymul", value, 0.0) for value in (x, y))
+        x, y = (value if value.size else zeros(1, value.dtype) for value in (x, y))
+    return convolve(x, y)
+
+
+def _without_leading(name: str, value: Array, limit: float) -> Array:
+    """A vector from its first element that is larger than `limit`."""
+    known = known_values(value, name, "pass trim_leading_zeros=False")
+    places = np.flatnonzero(~(np.abs(known) <= limit))  # NaN is no zero
+    return value[int(places[0]) if places.size else value.size :]
 
 
 @replayed
@@ -229,14 +237,12 @@ def polyfit(
 
 @replayed
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
-    """(quotient, remainder) of polynomials, highest power first. The remainder keeps its leading
-    zeros: raises BadArgument for trim_leading_zeros.
+    """(quotient, remainder) of polynomials, highest power first. trim_leading_zeros: the remainder,
+    which must be known, without leading elements of at most the square root of the dtype's eps.
 
     >>> jnp.polydiv(jnp.array([1.0, 0.0, -1.0]), jnp.array([1.0, 1.0]))
     (Array([ 1., -1.], dtype=float32), Array([0., 0., 0.], dtype=float32))
     """
-    if trim_leading_zeros:
-        raise BadArgument("polydiv: pass trim_leading_zeros=False, and trim_zeros the remainder")
     rest, divisor = promoted("polydiv", u, v, inexact=True, numbers=False, broadcast=False)
     count = rest.shape[0] - divisor.shape[0] + 1
     parts = []
@@ -245,4 +251,6 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
         parts.append(reshape(part, (1,)))
         rest = rest.at[i : i + divisor.shape[0]].add(-part * divisor)
     quotient = concatenate(parts) if parts else zeros(1, rest.dtype)
+    if trim_leading_zeros:
+        rest = _without_leading("polydiv", rest, float(dt.finfo(rest.dtype).eps) ** 0.5)
     return quotient, rest

@@ -95,7 +95,7 @@ def sum(
     promote_integers: bool = True,
 ) -> Array:
     """Sum over axes (all by default). Small integers add up in the default integer, or without
-    promote_integers in their own dtype.
+    promote_integers in their own dtype; with dtype=bool it says whether any element is not 0.
 
     >>> x = jnp.array([[1, 2], [3, 4]])
     >>> jnp.sum(x), jnp.sum(x, axis=0)
@@ -110,6 +110,9 @@ def sum(
     wide = sum_dtype(own, dtype if promote_integers or dtype is not None else own)
     value = value if wide is own else cast(value, wide)
     axes = axes_tuple(axis, len(value.type.shape), "sum")
+    if dt.is_bool(wide):
+        found = any(value, axes, keepdims=keepdims, where=where)
+        return found if initial is None else found | _start(initial, wide)
     result = _added(_masked(value, where, 0), axes, keepdims)
     return result if initial is None else result + _start(initial, result.dtype)
 
@@ -140,6 +143,9 @@ def prod(
     wide = sum_dtype(value.dtype, dtype if promote_integers or dtype is not None else value.dtype)
     value = cast(value, wide)
     axes = axes_tuple(axis, value.ndim, "prod")
+    if dt.is_bool(wide):
+        found = all(value, axes, keepdims=keepdims, where=where)
+        return found if initial is None else found & _start(initial, wide)
     value = _masked(value, where, 1)
     result = _keep(OPS["prod"](value, axes=axes) if axes else value, axes, value.type, keepdims)
     return result if initial is None else result * _start(initial, result.dtype)
@@ -505,26 +511,30 @@ def logsumexp(
     where: Any = None,
 ) -> Any:
     """log(sum(exp(a))) without overflow; b scales the terms; where: bools, which terms count.
-    All -inf gives -inf, gradient 0.
+    All -inf gives -inf, gradient 0. A sum below 0 gives NaN, or with return_sign the logarithm of
+    its size, and its sign; of complex numbers it is the principal value.
 
     >>> (fxad.nn.logsumexp(jnp.array([1000.0, 1000.0])) - 1000).round(3)
     Array(0.693, dtype=float32)
     """
-    (value,) = promoted("logsumexp", a, inexact=True, numbers=False)
+    given = (a,) if b is None else (a, b)
+    value, *scales = promoted("logsumexp", *given, inexact=True, numbers=False, broadcast=False)
     value = _masked(value, where, -math.inf)
     axes = axes_tuple(axis, value.ndim, "logsumexp")
-    peak = OPS["stop_gradient"](max(value, axes, keepdims=True, initial=-math.inf))
+    is_complex = dt.is_complex(value.dtype)
+    heights = real(value) if is_complex else value
+    peak = OPS["stop_gradient"](max(heights, axes, keepdims=True, initial=-math.inf))
     peak = _choose(isinf(peak), 0.0, peak)
     terms = exp(value - peak)
-    if b is not None:
-        terms = terms * b
+    for scale in scales:
+        terms = terms * scale
     total = sum(terms, axes, keepdims=True)
-    sign: Any = OPS["sign"](total) if return_sign or b is not None else None
-    size = abs(total) if sign is not None else total
+    size = abs(total) if return_sign else total  # the logarithm of a negative number is NaN
     zero = size == 0
     out = _choose(zero, -math.inf, log(_choose(zero, 1.0, size)) + peak)
     kept = out if keepdims else reshape(out, _dropped(out.shape, axes))
     if return_sign:
+        sign = total / _choose(zero, 1.0, size) if is_complex else OPS["sign"](total)
         return kept, (sign if keepdims else reshape(sign, _dropped(sign.shape, axes)))
     return kept
 

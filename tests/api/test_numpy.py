@@ -251,6 +251,12 @@ def test_statistics():
     bools = np.array([True, False])
     same(jnp.polyval(bools, bools), bools)
     same(jnp.polymul(p, q), np.polymul(p, q), rtol=1e-5)
+    zeros = np.zeros(2, np.float32)
+    trimmed = jnp.polymul(np.append(zeros, p), np.append(zeros, q), trim_leading_zeros=True)
+    same(trimmed, np.polymul(p, q), rtol=1e-5)
+    assert jnp.polymul(zeros, q, trim_leading_zeros=True).tolist() == [0, 0, 0]
+    found = jnp.polydiv(np.float32([1, 3, 5, 7]), np.float32([1, 1]), trim_leading_zeros=True)
+    same(found, (np.float32([1, 2, 3]), np.float32([4])))
     same(jnp.polyadd(p, q), np.polyadd(p, q))
     same(jnp.polysub(q, p), np.polysub(q, p))
     same(jnp.polyder(p, 2), np.polyder(p, 2).astype("float32"))
@@ -261,6 +267,10 @@ def test_statistics():
     same(jnp.kaiser(8, 3.5), np.kaiser(8, 3.5).astype("float32"))
     same(jnp.modf(x), np.modf(x), rtol=1e-5)
     same(jnp.unwrap(np.cumsum(x * 3, 1)), np.unwrap(np.cumsum(x * 3, 1)), rtol=1e-5)
+    for dtype, period in (("int32", 4), ("int32", 5), ("uint8", 4)):  # integers stay integers
+        turns = np.array([0, 1, 3, 0, 1, 3, 1, 0], dtype)
+        wanted = np.unwrap(turns.astype(int), period=period).astype(dtype)
+        same(jnp.unwrap(turns, period=period), wanted)
     same(jnp.matvec(x[None], x[0]), (x @ x[0])[None], rtol=1e-5)  # NumPy's is of 2.2
     assert bool(jnp.array_equiv(x[:1], np.repeat(x[:1], 3, 0)))
 
@@ -284,6 +294,29 @@ def test_parameters_that_may_be_traced():
         same(function(1, 8.5, 1, 0.3), wanted, rtol=1e-4)
     slope = fxad.grad(lambda ddof: jnp.var(x[0], ddof=ddof))(1.0)
     same(slope, np.var(x[0], ddof=1) / 4, rtol=1e-5)
+
+
+def test_sums_in_bool_say_whether_any_is_true():
+    x, m = np.array([[0, 0, 2], [0, 0, 0]]), np.array([True, True, False])
+    for name in ("sum", "prod", "cumsum", "cumprod"):
+        ours, theirs = getattr(jnp, name), getattr(np, name)
+        for axis in (0, 1):
+            same(ours(x, axis, dtype=bool), theirs(x, axis, dtype=bool), name)
+    same(jnp.sum(x, 1, bool, where=m), np.array([False, False]))
+    same(jnp.sum(x, 1, bool, initial=1), np.array([True, True]))
+
+
+def test_sums_of_exponentials_of_complex_numbers():
+    z = np.array([[1 + 2j, -1 + 0.5j], [300 - 1j, 299 + 3j]], np.complex64)
+    direct = np.log(np.exp(z.astype(complex)).sum(1)).astype("complex64")
+    same(jnp.logsumexp(z, 1), direct, rtol=1e-5)
+    same(jnp.logaddexp(z[:, 0], z[:, 1]), direct, rtol=1e-5)
+    size, sign = jnp.logsumexp(z, 1, return_sign=True)
+    same(size, direct.real, rtol=1e-5)
+    same(sign, np.exp(1j * direct.imag).astype("complex64"), rtol=1e-5)
+    same(jnp.logsumexp(np.zeros(2, "float32"), b=np.array([1j, 1])), np.log(np.complex64(1 + 1j)))
+    assert jnp.isnan(jnp.logsumexp(jnp.zeros(2), b=jnp.array([1.0, -2.0])))
+    assert jnp.logsumexp(jnp.full(2, -jnp.inf + 0j)) == -jnp.inf
 
 
 def test_vectorize_and_apply_along_axis():
