@@ -17,6 +17,7 @@ from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
+from fxad.numpy.functional import apply_along_axis
 from fxad.numpy.manipulation import broadcast_to, flip, slice_axis
 from fxad.numpy.reductions import max, mean, min
 from fxad.numpy.rounding import floor, rint
@@ -42,19 +43,22 @@ _MODES = ("constant", "empty", *_COPIES, *_STATISTICS, "linear_ramp")
 def pad(
     array: Any,
     pad_width: Any,
-    mode: str = "constant",
+    mode: str | Callable[..., Any] = "constant",
     constant_values: Any = 0,
     *,
     end_values: Any = 0,
     stat_length: Any = None,
     reflect_type: str = "even",
+    **kwargs: Any,
 ) -> Array:
     """Elements added around the edges.
 
     pad_width: a number, (before, after), one such pair per axis, or a dict {axis: pair}.
     mode: "constant" (constant_values), "empty", "edge", "reflect" and "symmetric" (reflect_type
     "odd": twice the edge minus the reflection), "wrap", "linear_ramp" (towards end_values), or
-    "maximum", "mean", "median", "minimum" of the stat_length elements at that edge (of all).
+    "maximum", "mean", "median", "minimum" of the stat_length elements at that edge (of all); or
+    a function of a vector with zeros around it, its (before, after), the number of its axis and the
+    dict `kwargs`, which gives the padded vector and is called for each lane of every axis.
 
     >>> jnp.pad(jnp.array([1, 2]), (1, 2))
     Array([0, 1, 2, 0, 0], dtype=int32)
@@ -63,6 +67,10 @@ def pad(
     """
     value = value_of(array)
     widths = _widths(pad_width, value)
+    if callable(mode):
+        return _padded_by(mode, _pad_constant(value, widths, 0), widths, kwargs)
+    if kwargs:
+        raise BadArgument(f"pad: mode {mode!r} takes no {', '.join(kwargs)}")
     if mode not in _MODES:
         raise BadArgument(f"pad: unknown mode {mode!r}, not one of {', '.join(_MODES)}")
     if mode in ("constant", "empty"):
@@ -83,6 +91,14 @@ def pad(
             value = _odd(value, axis, low, high, 1 if mode == "reflect" else 0)
         else:
             value = _copied(value, axis, low, high, mode)
+    return value
+
+
+def _padded_by(
+    function: Callable[..., Any], value: Array, widths: np.ndarray, options: dict[str, Any]
+) -> Array:
+    for axis, (low, high) in enumerate(widths.tolist()):
+        value = apply_along_axis(function, axis, value, (low, high), axis, options)
     return value
 
 

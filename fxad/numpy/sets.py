@@ -34,7 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 _HINT = "pass size="
-_FIXED = "use unique with size="
 _PAIRS = 32  # elements of a table; a longer one is sorted and searched
 
 
@@ -287,44 +286,55 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-def unique_all(x: Any, /) -> UniqueAll:
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
     """Sorted distinct elements, where each occurs first, which one each element of x is (in x's
-    shape), and how often each occurs. Every NaN is distinct (array API).
+    shape), and how often each occurs. Every NaN is distinct (array API). size and fill_value as in
+    `unique`.
 
     >>> jnp.unique_all(jnp.array([3, 1, 3])).inverse_indices
     Array([1, 0, 1], dtype=int32)
     """
-    found = np.unique_all(known_values(x, "unique_all", _FIXED))
+    if size is not None:
+        return UniqueAll(*_distinct(value_of(x), None, False, size, fill_value)[:4])
+    found = np.unique_all(known_values(x, "unique_all", _HINT))
     return UniqueAll(Concrete(found.values, weak_result(x)), *map(_positions, found[1:]))
 
 
-def unique_counts(x: Any, /) -> UniqueCounts:
-    """Sorted distinct elements, and how often each occurs.
+def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+    """Sorted distinct elements, and how often each occurs; see `unique_all`.
 
     >>> jnp.unique_counts(jnp.array([3, 1, 3])).counts
     Array([1, 2], dtype=int32)
     """
-    found = np.unique_counts(known_values(x, "unique_counts", _FIXED))
+    if size is not None:
+        some = unique_all(x, size=size, fill_value=fill_value)
+        return UniqueCounts(some.values, some.counts)
+    found = np.unique_counts(known_values(x, "unique_counts", _HINT))
     return UniqueCounts(Concrete(found.values, weak_result(x)), _positions(found.counts))
 
 
-def unique_inverse(x: Any, /) -> UniqueInverse:
-    """Sorted distinct elements, and which one each element of x is, in x's shape.
+def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+    """Sorted distinct elements, and which one each element of x is, in x's shape; see `unique_all`.
 
     >>> jnp.unique_inverse(jnp.array([3, 1, 3])).inverse_indices
     Array([1, 0, 1], dtype=int32)
     """
-    found = np.unique_inverse(known_values(x, "unique_inverse", _FIXED))
+    if size is not None:
+        some = unique_all(x, size=size, fill_value=fill_value)
+        return UniqueInverse(some.values, some.inverse_indices)
+    found = np.unique_inverse(known_values(x, "unique_inverse", _HINT))
     return UniqueInverse(Concrete(found.values, weak_result(x)), _positions(found.inverse_indices))
 
 
-def unique_values(x: Any, /) -> Array:
-    """Sorted distinct elements.
+def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
+    """Sorted distinct elements; see `unique_all`.
 
     >>> jnp.unique_values(jnp.array([3, 1, 3]))
     Array([1, 3], dtype=int32)
     """
-    found = np.unique(known_values(x, "unique_values", _FIXED), equal_nan=False)
+    if size is not None:
+        return unique_all(x, size=size, fill_value=fill_value).values
+    found = np.unique(known_values(x, "unique_values", _HINT), equal_nan=False)
     return Concrete(found, weak_result(x))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
+from fxad.core.errors import BadArgument
 
 X = np.array([[1.5, -2, 0.25, 7], [0, 3, -1, 2], [5, -4, 8, 6]], np.float32)
 INT = np.array([[7, -2, 5], [1, 9, -3]], np.int32)
@@ -116,6 +117,19 @@ def test_choose_numbers_outside(mode: str) -> None:
     )
     with pytest.raises(ValueError, match="beyond the 3 choices"):
         jnp.choose(numbers, choices, mode="raise")
+
+
+def test_a_function_fills_the_edges() -> None:
+    def filled(row, widths, axis, options):
+        return row.at[: widths[0]].set(options["fill"]).at[row.size - widths[1] :].set(axis)
+
+    def theirs(row, widths, axis, options):
+        row[: widths[0]], row[row.size - widths[1] :] = options["fill"], axis
+
+    found = jnp.pad(X, ((1, 0), (2, 1)), filled, fill=5.0)
+    np.testing.assert_array_equal(np.asarray(found), np.pad(X, ((1, 0), (2, 1)), theirs, fill=5.0))
+    with pytest.raises(BadArgument, match="pad: mode 'edge' takes no fill"):
+        jnp.pad(X, 1, "edge", fill=5.0)
 
 
 @pytest.mark.parametrize("right", [False, True])

@@ -39,6 +39,11 @@ def test_distinct_elements_of_a_given_size(size):
         same(wrap(lambda x: jnp.unique(x, size=size))(x), padded(values, size, values[0]))
     every = {"return_counts": True, "equal_nan": False}
     same(jnp.unique(x, **every, size=6), tuple(v[:6] for v in np.unique(x, **every)))
+    found = jnp.unique_all(x, size=size, fill_value=9)
+    same(found, jnp.unique(x, True, True, True, equal_nan=False, size=size, fill_value=9))
+    same(jnp.unique_counts(x, size=size, fill_value=9), (found.values, found.counts))
+    same(jnp.unique_inverse(x, size=size).inverse_indices, found.inverse_indices)
+    same(jnp.unique_values(x, size=size, fill_value=9), found.values)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -61,7 +61,6 @@ NOWHERE = {
     "to": ONE_DEVICE,
 }
 UFUNC = "two arrays; JAX refuses out= and where= when it is called"
-SIZED = "unique with size= gives as many"
 # Functions that differ otherwise, and why.
 DIFFERENT = {
     "checkpoint": "static arguments are named by number",
@@ -71,12 +70,8 @@ DIFFERENT = {
     "no_tracing": "a block in which jitted functions may not be traced; JAX's is a switch",
     "numpy.array": "JAX shows (*args, **kwargs)",
     "numpy.fromfile": "JAX refuses to read files",
-    "numpy.pad": "keywords are named, not **kwargs",
+    "numpy.pad": "its own keywords are named, beside **kwargs",
     "numpy.set_printoptions": "NumPy's own",
-    "numpy.unique_all": SIZED,
-    "numpy.unique_counts": SIZED,
-    "numpy.unique_inverse": SIZED,
-    "numpy.unique_values": SIZED,
     "numpy.ufunc": "frompyfunc makes them; JAX's takes the functions of its own folds",
     **{
         f"numpy.{name}": UFUNC
