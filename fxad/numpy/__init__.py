@@ -97,6 +97,7 @@ dtype = _np.dtype
 ndarray = _Array
 get_printoptions, set_printoptions = _np.get_printoptions, _np.set_printoptions
 printoptions = _np.printoptions
+array_repr, array_str, iterable = _np.array_repr, _np.array_str, _np.iterable
 float_, int_, uint, complex_ = float32, int32, uint32, complex64
 single, double, csingle, cdouble = float32, float64, complex64, complex128
 integer, floating, inexact, signedinteger = (

@@ -63,6 +63,16 @@ def addressable_shards(self: Array) -> list[Any]:
     return [placement.Shard(ported.Device(), whole, 0, self)]
 
 
+def addressable_data(self: Array, index: int) -> Array:
+    """The part on a device of this process: the array."""
+    return self
+
+
+def on_device_size_in_bytes(self: Array) -> int:
+    """Bytes of the elements."""
+    return self.type.nbytes
+
+
 def is_ready(self: Array) -> bool:
     """Whether the elements are computed: always."""
     return True

@@ -12,7 +12,7 @@ from fxad.core.errors import ShapeError
 from fxad.core.lazy import later
 from fxad.numpy import elementwise as e
 from fxad.numpy.core import stack_values
-from fxad.numpy.manipulation import reshape
+from fxad.numpy.manipulation import flip, reshape
 from fxad.trace.array import Array
 
 if TYPE_CHECKING:
@@ -56,6 +56,19 @@ def view(self: Array, dtype: Any = None) -> Array:
     if new > old:
         return operators.bitcast_convert_type(reshape(self, (*shape, new // old)), wanted)
     return reshape(operators.bitcast_convert_type(self, wanted), shape)
+
+
+def byteswap(self: Array) -> Array:
+    """Elements with their bytes in reverse order, those of a complex number part by part."""
+    own = self.type.dtype
+    real = dt.real_of(own) if dt.is_complex(own) else own
+    if real.itemsize == 1:
+        return self
+    if not self.shape:
+        return reshape(byteswap(reshape(self, (1,))), ())
+    parts = view(self, dt.uint8)
+    grouped = reshape(parts, (*parts.shape[:-1], -1, real.itemsize))
+    return view(reshape(flip(grouped, -1), parts.shape), own)
 
 
 def _parts(value: Array) -> Array:

@@ -213,6 +213,10 @@ class Concrete(Array):
         """Nested lists of Python numbers."""
         return self.data.tolist()
 
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements' bytes, in C order or in Fortran's ("F")."""
+        return self.data.tobytes(order)  # type: ignore[arg-type]
+
     def block_until_ready(self) -> Concrete:
         """Does nothing: results are ready when a call returns. Kept for ported code."""
         return self

@@ -141,6 +141,9 @@ class ArrayMethods:
         """The same bits read as another dtype; the last axis gets as many more or fewer elements
         as these take fewer or more bytes."""
 
+    def byteswap(self) -> Array:
+        """Elements with their bytes in reverse order, those of a complex number part by part."""
+
     def copy(self) -> Array:
         """The same values."""
 
@@ -164,7 +167,7 @@ class ArrayMethods:
     ) -> Array:
         """Elements at positions along an axis; mode "fill", "clip" or "wrap"."""
 
-    def nonzero(self, *, size: int | None = None, fill_value: Any = 0) -> tuple[Array, ...]:
+    def nonzero(self, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
         """Positions of non-zero elements; traced input needs a fixed `size`."""
 
     def sort(
@@ -361,6 +364,12 @@ class ArrayMethods:
     def is_ready(self) -> bool:
         """Whether the elements are computed: always."""
 
+    def addressable_data(self, index: int) -> Array:
+        """The part on a device of this process: the array."""
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes of the elements."""
+
     def copy_to_host_async(self) -> None:
         """Does nothing: the elements are in the host's memory."""
 
@@ -398,3 +407,6 @@ class ArrayMethods:
 
     def tolist(self) -> Any:
         """Nested lists of Python numbers."""
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements' bytes, in C order or in Fortran's ("F")."""

@@ -128,6 +128,10 @@ class Tracer(Array):
         """Raises: a traced value has no numbers yet."""
         raise self._needs_value(".tolist()")
 
+    def tobytes(self, order: str = "C") -> bytes:
+        """Raises: a traced value has no bytes yet."""
+        raise self._needs_value(".tobytes()")
+
     def __repr__(self) -> str:
         return f"Traced<{self.type}>"
 

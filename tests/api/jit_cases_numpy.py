@@ -243,6 +243,8 @@ numpy.use("isdtype", lambda x: jnp.isdtype(x.dtype, "real floating"), X)
 numpy.use("finfo", lambda x: float(jnp.finfo(x.dtype).eps), X)
 numpy.use("iinfo", lambda x: int(jnp.iinfo(x.dtype).max), INT)
 
+numpy.call("iterable", X)
+numpy.refuse("array_repr array_str", INT)
 numpy.refuse("flatnonzero nonzero argwhere unique unique_all unique_counts unique_inverse", INT)
 numpy.refuse("unique_values real_if_close", Z)
 numpy.refuse("compress extract", BOOL[0], V[:4])

@@ -53,6 +53,18 @@ def test_numpys_functions_call_the_methods(name):
     np.testing.assert_allclose(found, getattr(np, name)(x, axis=1), rtol=1e-6)
 
 
+def test_bytes_of_arrays():
+    for x in (np.arange(6, dtype="int16").reshape(2, 3), np.array(1 + 2j, "complex64")):
+        ours = jnp.asarray(x)
+        assert ours.tobytes() == x.tobytes() and ours.tobytes("F") == x.tobytes("F")
+        assert ours.byteswap().tobytes() == x.byteswap().tobytes()
+        assert ours.addressable_data(0) is ours
+        assert ours.on_device_size_in_bytes() == x.nbytes
+    x = jnp.ones(2)
+    assert jnp.array_repr(x) == repr(x) and jnp.array_str(x) == str(x)
+    assert jnp.iterable(x) and not jnp.iterable(ours)
+
+
 def test_arrays_are_no_place_for_results():
     with pytest.raises(BadArgument, match="sum: arrays are immutable, so out= must be None"):
         jnp.ones(3).sum(out=np.zeros(()))
