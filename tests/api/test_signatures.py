@@ -70,7 +70,6 @@ DIFFERENT = {
     "no_tracing": "a block in which jitted functions may not be traced; JAX's is a switch",
     "numpy.array": "JAX shows (*args, **kwargs)",
     "numpy.fromfile": "JAX refuses to read files",
-    "numpy.pad": "its own keywords are named, beside **kwargs",
     "numpy.set_printoptions": "NumPy's own",
     "numpy.ufunc": "frompyfunc makes them; JAX's takes the functions of its own folds",
     **{

@@ -59,7 +59,6 @@ FAILS = {
     "numpy.isrealobj": "of a list",
     "numpy.lexsort": "of one vector, whose elements are no keys",
     "numpy.pad": "of a width that is no integer",
-    "numpy.roll": "by a shift that is no integer",
     "numpy.roots": "of a number",
     "numpy.sort_complex": "absent",
     "numpy.split": "of 1.5 sections",
