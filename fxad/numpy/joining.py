@@ -320,7 +320,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         value, axis = ravel(value), 0
     at = axis_index(axis, value.ndim, "insert")
     length = value.shape[at]
-    index = np.arange(*obj.indices(length)) if isinstance(obj, slice) else obj
+    index = range(*obj.indices(length)) if isinstance(obj, slice) else obj
     places = asarray(index if np.size(index) else np.zeros(0, np.int32))
     if places.ndim > 1 or not dt.is_integer(places.dtype):
         raise TypeMismatch(f"insert: positions are an integer or a vector, not {places.type}")

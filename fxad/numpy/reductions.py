@@ -355,7 +355,7 @@ def average(
             raise ShapeError(
                 f"average: weights {weight.type} match neither {value.type} nor its axes {given}"
             )
-        weight = transpose(weight, np.argsort(axes))
+        weight = transpose(weight, np.argsort(axes).tolist())
         weight = reshape(weight, tuple(s if i in axes else 1 for i, s in enumerate(value.shape)))
     weight = spread_to(weight, result_shape("average", [value.shape, weight.shape]))
     total = sum(weight, axis, keepdims=keepdims)
