@@ -31,6 +31,7 @@ from fxad.numpy.core import (
 )
 from fxad.numpy.creation import diagonal as _diagonal
 from fxad.numpy.creation import eye, tril, triu
+from fxad.numpy.determinants import expanded, factored
 from fxad.numpy.functional import vectorize
 from fxad.numpy.householder import packed_qr
 from fxad.numpy.manipulation import matrix_transpose as matrix_transpose
@@ -165,9 +166,10 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 @replayed
 @gives_strong
 def det(a: Any) -> Array:
-    """The determinant. Its derivative at a singular matrix is NaN."""
-    sign, size = slogdet(a)
-    return sign * e.exp(size)
+    """The determinant. Gradients are right at singular matrices too; higher derivatives may be NaN
+    there for matrices larger than 3 x 3."""
+    value = _square("det", a)
+    return expanded(value) if value.shape[-1] <= 3 else factored(value)
 
 
 def lstsq(

@@ -229,6 +229,38 @@ def test_complex_gradients_are_finite_differences() -> None:
     assert abs(found - slope) < 1e-6 * abs(slope)
 
 
+@pytest.mark.parametrize("n", range(1, 6))
+def test_gradients_of_determinants_are_cofactors_at_singular_matrices_too(n: int) -> None:
+    """Of every rank; a column of zeros stops LU's pivots before the last."""
+    factors = R.integers(-3, 4, (n + 1, n, n)).astype(float)
+    a = np.stack([m[:, :rank] @ m.T[:rank] for rank, m in enumerate(factors)] + [factors[0]])
+    a[-1, :, 0] = 0
+    near(L.det(a), np.linalg.det(a), 1e-8)
+    minors = [[np.delete(np.delete(a, i, 1), j, 2) for j in range(n)] for i in range(n)]
+    signs = (-1) ** np.add.outer(np.arange(n), np.arange(n))
+    wanted = np.moveaxis(np.linalg.det(np.array(minors)), 2, 0) * signs
+    near(fxad.grad(lambda a: L.det(a).sum())(a), wanted, 1e-8)
+    near(
+        fxad.vmap(lambda a: fxad.jvp(L.det, (a,), (a + 1,))[1])(a),
+        (wanted * (a + 1)).sum((1, 2)),
+        1e-7,
+    )
+    rows = a * (1 + 2j)  # the cofactors are of degree n - 1
+    near(
+        fxad.grad(lambda a: L.det(a).sum(), holomorphic=True)(rows),
+        wanted * (1 + 2j) ** (n - 1),
+        1e-6,
+    )
+
+
+def test_second_derivatives_of_small_determinants_exist_at_singular_matrices() -> None:
+    near(fxad.hessian(L.det)(np.zeros((2, 2))).reshape(4, 4), np.diag([1, -1, -1, 1])[::-1])
+    swaps = np.linalg.det(np.eye(3)[list(np.ndindex(3, 3, 3))]).reshape(3, 3, 3)
+    a = np.outer([1.0, 2, 3], [1, 0, 2])
+    wanted = np.einsum("ikm,jln,mn->ijkl", swaps, swaps, a)
+    near(fxad.jit(fxad.hessian(L.det))(a), wanted)
+
+
 def test_equal_eigenvalues_leave_gradients_of_their_sums_finite_and_right() -> None:
     near(fxad.grad(lambda a: jnp.sum(L.eigvalsh(a)))(np.eye(3)), np.eye(3))
     second = fxad.hessian(lambda a: jnp.sum(L.eigh(a)[0]))(np.eye(3))
