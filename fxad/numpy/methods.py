@@ -60,6 +60,8 @@ _COMPARE: dict[str, Callable[..., Any]] = {
 
 def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
+        if isinstance(other, _CONTAINERS):  # Python would find == to be False for them
+            raise _no_operand(other)
         return function(self, other) if is_array_like(other) else NotImplemented
 
     return method
@@ -83,11 +85,16 @@ def _not_an_operand(other: Any) -> Any:
     """Raises TypeMismatch for a list or a tuple, which Python would try to repeat or to join: its
     own error would be about an index. Their subclasses may know what to do."""
     if type(other) in (list, tuple):
-        kind = type(other).__name__
-        raise TypeMismatch(
-            f"arrays take no {kind} as the other operand; make an array of the {kind}"
-        )
+        raise _no_operand(other)
     return NotImplemented
+
+
+_CONTAINERS = (list, tuple, set, dict)
+
+
+def _no_operand(other: Any) -> TypeMismatch:
+    kind = type(other).__name__
+    return TypeMismatch(f"arrays take no {kind} as the other operand; make an array of the {kind}")
 
 
 def _flatten_shape(args: tuple) -> Any:

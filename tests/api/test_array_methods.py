@@ -122,10 +122,14 @@ def test_views_that_do_not_divide():
 @pytest.mark.parametrize("other", [[1.0, 2.0], (1.0, 2.0)], ids=["list", "tuple"])
 def test_a_list_is_no_operand(other):
     x, name = jnp.ones(2), type(other).__name__
-    for function in (lambda: x * other, lambda: other * x, lambda: other + x, lambda: x - other):
+    for function in (
+        *(lambda: x * other, lambda: other * x, lambda: other + x, lambda: x - other),
+        *(lambda: x == other, lambda: x != other, lambda: other == x, lambda: x < other),
+        lambda: fxad.jit(lambda x: x == other)(x),
+    ):
         with pytest.raises(TypeMismatch, match=f"no {name} as the other operand"):
             function()
-    assert (x == other) is False
+    assert (x == None) is (x == "text") is (x == object()) is False  # noqa: E711
 
     class Scaled(list):
         def __rmul__(self, factor):
