@@ -190,6 +190,16 @@ class TypePromotionError(TypeMismatch, ValueError):
     """
 
 
+class DtypeError(TypeMismatch, ValueError):
+    """A dtype that a function does not take or give; a ValueError too, as in JAX.
+
+    >>> jnp.choose(jnp.array([0.0]), [jnp.ones(1)])
+    Traceback (most recent call last):
+    ...
+    fxad.core.errors.DtypeError: choose: a must be integers, not f32[1]; convert it...
+    """
+
+
 class MissingRule(TypeMismatch, AttributeError):
     """A custom_jvp or custom_vjp function was called before its rule was given.
 

@@ -448,9 +448,13 @@ def value_of(x: Any, name: str = "argument") -> Array:
 
 
 def known_values(
-    x: Any, what: str, hint: str, error: type[ConcretizationError] = ConcretizationError
+    x: Any,
+    what: str,
+    hint: str,
+    error: type[ConcretizationError] = ConcretizationError,
+    why: str = "the shape of the result would depend on",
 ) -> np.ndarray:
-    """The elements of an array whose values decide a shape.
+    """The elements of an array whose values decide a shape, or what else `why` says.
 
     Inside an eager derivative they are known. Raises the error with the hint elsewhere.
     """
@@ -458,10 +462,7 @@ def known_values(
     while isinstance(value, Tracer) and hasattr(value, "primal"):
         value = value.primal
     if isinstance(value, Tracer):
-        made = error(
-            f"{what}: the shape of the result would depend on the values of {value.type}, which "
-            f"are traced; {hint}"
-        )
+        made = error(f"{what}: {why} the values of {value.type}, which are traced; {hint}")
         made.value = value
         raise made
     return as_numpy(value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.errors import BadArgument, DtypeError, ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -213,6 +213,11 @@ def compress(
     at = axis_index(axis, value.ndim, "compress")
     if size is None:
         kept = np.nonzero(known_values(flags, "compress", _KNOWN))[0]
+        if kept.size and kept[-1] >= value.shape[at]:
+            raise BadArgument(
+                f"compress: element {kept[-1]} of the condition is true, and axis {at} of "
+                f"{value.type} has only {value.shape[at]}"
+            )
         kept = kept.astype(dt.index_dtype(flags.size))
         return getitem(value, (slice(None),) * at + (kept,))
     length = value.shape[at]
@@ -297,11 +302,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
     return out
 
 
-@replayed
-@gives_strong
-def choose(a: Any, choices: Any, out: None = None, mode: str = "clip") -> Array:
-    """choices[a] element by element; numbers outside go to the nearest ("clip"), count round
-    ("wrap") or raise BadArgument ("raise", where a is not traced).
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
+    """choices[a] element by element; numbers outside raise BadArgument ("raise": a must not be
+    traced), go to the nearest ("clip") or count round ("wrap").
 
     >>> jnp.choose(jnp.array([0, 1, 0]), [jnp.array([1, 2, 3]), jnp.array([10, 20, 30])])
     Array([ 1, 20,  3], dtype=int32)
@@ -309,11 +312,24 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "clip") -> Array:
     no_out("choose", out)
     if mode not in ("raise", "clip", "wrap"):
         raise BadArgument(f"choose: mode must be 'clip', 'wrap' or 'raise', not {mode!r}")
-    index = value_of(a) % len(choices) if mode == "wrap" else value_of(a)
+    index = value_of(a, "choose")
+    if index.dtype.kind not in "iu":
+        raise DtypeError(f"choose: a must be integers, not {index.type}; convert it")
     if mode == "raise":
-        known = known_values(index, "choose with mode='raise'", "pass mode='clip' or 'wrap'")
-        if known.size and not 0 <= known.min() <= known.max() < len(choices):
-            raise BadArgument(f"choose: {known.tolist()} goes beyond the {len(choices)} choices")
+        hint = "pass mode='clip' or 'wrap'"
+        known = known_values(index, "choose", hint, why="mode='raise' looks at")
+        outside = known[(known < 0) | (known >= len(choices))]
+        if outside.size:
+            raise BadArgument(
+                f"choose: {outside[0]} goes beyond the {len(choices)} choices; {hint}"
+            )
+    return _chosen(index, choices, mode == "wrap")
+
+
+@replayed
+@gives_strong
+def _chosen(index: Array, choices: Any, wrap: bool) -> Array:
+    index = index % len(choices) if wrap else index
     rows = promoted("choose", *choices, numbers=False)
     shape = result_shape("choose", [index.shape, type_of(rows[0]).shape])
     result = spread_to(rows[-1], shape)

@@ -196,7 +196,7 @@ class ArrayMethods:
     def argpartition(self, kth: int, axis: int = -1) -> Array:
         """Positions of a partition."""
 
-    def choose(self, choices: Any, out: None = None, mode: str = "clip") -> Array:
+    def choose(self, choices: Any, out: None = None, mode: str = "raise") -> Array:
         """choices[self] element by element."""
 
     def compress(self, condition: Any, axis: int | None = None) -> Array:

@@ -7,7 +7,7 @@ import pytest
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, ConcretizationError
 
 X = np.array([[1.5, -2, 0.25, 7], [0, 3, -1, 2], [5, -4, 8, 6]], np.float32)
 INT = np.array([[7, -2, 5], [1, 9, -3]], np.int32)
@@ -106,6 +106,9 @@ def test_extract_and_compress() -> None:
     np.testing.assert_array_equal(np.asarray(found), X[rows])
     with pytest.raises(ValueError, match="must be a vector"):
         jnp.compress(X > 0, X)
+    np.testing.assert_array_equal(jnp.compress(rows[[0, 2, 1, 1, 1]], X, 0), X[:2])
+    with pytest.raises(ValueError, match="element 3 of the condition is true, and axis 0"):
+        jnp.compress(np.ones(4, bool), X, 0)
 
 
 @pytest.mark.parametrize("mode", ["clip", "wrap"])
@@ -115,8 +118,12 @@ def test_choose_numbers_outside(mode: str) -> None:
     np.testing.assert_array_equal(
         np.asarray(jnp.choose(numbers, choices, mode=mode)), np.choose(numbers, choices, mode=mode)
     )
-    with pytest.raises(ValueError, match="beyond the 3 choices"):
-        jnp.choose(numbers, choices, mode="raise")
+    with pytest.raises(ValueError, match="-4 goes beyond the 3 choices"):
+        jnp.choose(numbers, choices)
+    with pytest.raises(ConcretizationError, match="mode='raise' looks at the values"):
+        fxad.jit(lambda n: jnp.choose(n, choices))(numbers)
+    with pytest.raises(ValueError, match="must be integers, not bool"):
+        jnp.choose(numbers > 0, choices)
 
 
 def test_a_function_fills_the_edges() -> None:
