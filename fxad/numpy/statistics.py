@@ -26,7 +26,7 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.numpy.creation import linspace
-from fxad.numpy.elementwise import isnan, maximum, sqrt, where
+from fxad.numpy.elementwise import clip, isnan, maximum, sqrt, where
 from fxad.numpy.joining import concatenate, stack
 from fxad.numpy.manipulation import flip, moveaxis, reshape
 from fxad.numpy.products import outer
@@ -139,6 +139,7 @@ def _no_weights(name: str, weights: Any) -> None:
         raise BadArgument(f"{name}: every element counts once; weights must be None")
 
 
+@replayed
 @gives_strong
 def quantile(
     a: Any,
@@ -151,9 +152,8 @@ def quantile(
     *,
     weights: None = None,
 ) -> Array:
-    """Quantile by linear interpolation; q is a number or a vector in [0, 1].
-
-    Arrays q are not replayed: beyond 1 they are an IndexOutOfRange, which a trace would not see.
+    """Quantile by linear interpolation; q is a number or a vector. Below 0 it counts as 0, above 1
+    as 1.
 
     >>> jnp.quantile(jnp.arange(5.0), jnp.array([0.0, 0.5, 0.9]))
     Array([0. , 2. , 3.6], dtype=float32)
@@ -162,33 +162,27 @@ def quantile(
     """
     _no_weights("quantile", weights)
     no_out("quantile", out)
-    known = type(q) in (int, float) and 0 <= q <= 1
-    return (_replayed_quantile if known else _quantile)(a, q, axis, method, keepdims)
-
-
-def _quantile(a: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Array:
     (value,) = promoted("quantile", a, inexact=True, numbers=False)
     axes = axes_tuple(axis, value.ndim, "quantile")
     ordered = _ordered(value, axes)
+    if not ordered.shape[-1]:
+        raise ShapeError(f"quantile: {value.type} has no elements over axes {axes}")
     position = _fractions("quantile", q, value.dtype) * (ordered.shape[-1] - 1)
-    out = _between("quantile", position, method, lambda place: ordered[..., place])
-    out = where(
+    found = _between("quantile", position, method, lambda place: ordered[..., place])
+    found = where(
         spread_to(
-            isnan(ordered[..., -1:]) if out.ndim == ordered.ndim else isnan(ordered[..., -1]),
-            out.shape,
+            isnan(ordered[..., -1:]) if found.ndim == ordered.ndim else isnan(ordered[..., -1]),
+            found.shape,
         ),
         math.nan,
-        out,
+        found,
     )
     if type_of(position).ndim:
-        out = moveaxis(out, -1, 0)
+        found = moveaxis(found, -1, 0)
     if keepdims:
         kept = tuple(1 if i in axes else s for i, s in enumerate(value.shape))
-        out = reshape(out, (*type_of(position).shape, *kept))
-    return out
-
-
-_replayed_quantile = replayed(_quantile)
+        found = reshape(found, (*type_of(position).shape, *kept))
+    return found
 
 
 def _ordered(value: Array, axes: tuple[int, ...]) -> Array:
@@ -201,10 +195,11 @@ def _ordered(value: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _fractions(name: str, q: Any, dtype: np.dtype) -> Array:
+    """q between 0 and 1."""
     fractions = asarray(q)
     if fractions.ndim > 1:
-        raise TypeMismatch(f"{name}: q must be a number or a vector, not {fractions.type}")
-    return cast(fractions, dtype)
+        raise ShapeError(f"{name}: q must be a number or a vector, not {fractions.type}")
+    return clip(cast(fractions, dtype), 0, 1)
 
 
 _PICKS = {"lower": "floor", "higher": "ceil", "nearest": "round"}  # methods that read one element
@@ -301,6 +296,7 @@ def nanmedian(
     return nanquantile(a, 0.5, axis, keepdims=keepdims)
 
 
+@replayed
 @gives_strong
 def percentile(
     a: Any,
@@ -320,15 +316,7 @@ def percentile(
     """
     _no_weights("percentile", weights)
     no_out("percentile", out)
-    known = type(q) in (int, float) and 0 <= q <= 100
-    return (_replayed_percentile if known else _percentile)(a, q, axis, method, keepdims)
-
-
-def _percentile(a: Any, q: Any, axis: Any, method: str, keepdims: bool) -> Array:
-    return _quantile(a, asarray(q) / 100, axis, method, keepdims)
-
-
-_replayed_percentile = replayed(_percentile)
+    return quantile(a, asarray(q) / 100, axis, method=method, keepdims=keepdims)
 
 
 @replayed
@@ -350,7 +338,8 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None
 ) -> Array:
-    """How often each value occurs; traced input needs `length`.
+    """How often each value of a vector of integers or bools occurs; negative ones count as 0, those
+    beyond `length` not at all. Traced input needs `length`.
 
     >>> jnp.bincount(jnp.array([0, 2, 2]))
     Array([1, 0, 2], dtype=int32)
@@ -358,16 +347,24 @@ def bincount(
     Array([1., 0., 1., 0.], dtype=float32)
     """
     value = value_of(x)
+    if value.ndim != 1:
+        raise ShapeError(f"bincount: x must be a vector, not {value.type}; pass x.ravel()")
+    if value.dtype.kind not in "iub":
+        raise TypeMismatch(f"bincount: x must be integers or bools, not {value.type}")
+    value = value.astype(dt.int32) if value.dtype.kind == "b" else maximum(value, 0)
     if length is None:
         seen = known_values(value, "bincount", "pass length=")
-        length = max(minlength, int(np.max(seen, initial=-1)) + 1)
+        length = max(minlength, int(seen.max()) + 1 if seen.size else 0)
     amount = _one(dt.int32) if weights is None else value_of(weights)
-    start = OPS["broadcast"](_zero(amount.dtype), shape=(length,), axes=())
+    if weights is not None and amount.shape != value.shape:
+        raise ShapeError(f"bincount: weights {amount.type} for x {value.type}: one each is needed")
+    return _counted(value, amount, length)
+
+
+def _counted(value: Array, amount: Array, length: int) -> Array:
+    """How much falls on each number below `length`; `amount` is one for all values or one each."""
+    start = OPS["broadcast"](Concrete(np.zeros((), amount.dtype)), shape=(length,), axes=())
     return setitem(start, value, amount, "add", mode="drop")
-
-
-def _zero(dtype: np.dtype) -> Array:
-    return Concrete(np.zeros((), dtype))
 
 
 def _one(dtype: np.dtype) -> Array:
@@ -394,9 +391,8 @@ def histogram(
     place = searchsorted(edges, value, "right") - 1
     last = edges.shape[0] - 2
     place = where(value == edges[-1], last, place)
-    counts = bincount(
-        where((place < 0) | (place > last), last + 1, place), weights, length=last + 1
-    )
+    place = where((place < 0) | (place > last), last + 1, place)
+    counts = _counted(place, weights, last + 1)
     if density:
         counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
     return cast(counts, dtype), edges
@@ -460,7 +456,8 @@ def histogramdd(
         place = place * size + at
     shape = tuple(ends.shape[0] - 1 for ends in edges)
     total = math.prod(shape)
-    counts = reshape(bincount(where(outside, total, place), weights, length=total), shape)
+    amount = _one(dt.int32) if weights is None else value_of(weights)
+    counts = reshape(_counted(where(outside, total, place), amount, total), shape)
     if density:
         volume: Any = 1.0
         for i, ends in enumerate(edges):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,6 @@ import fxad
 import fxad.numpy as jnp
 from fxad.core.errors import (
     DonatedError,
-    IndexOutOfRange,
     NumberOverflow,
     NumericsError,
     ShapeError,
@@ -190,15 +190,14 @@ def test_errors_are_those_of_the_function() -> None:
             jnp.ones(3, jnp.int8) + 1000
 
 
-def test_numbers_beyond_one_are_no_quantiles() -> None:
-    x = jnp.ones(6)
-    again(jnp.quantile, x, jnp.asarray(0.5))
-    for _ in range(6):
-        for q in (1.5, jnp.asarray(1.5)):
-            with pytest.raises(IndexOutOfRange, match="index 7"):
-                jnp.quantile(x, q)
-            with pytest.raises(IndexOutOfRange, match="index 7"):
-                jnp.percentile(x, q * 100)
+def test_quantiles_beyond_one_are_the_last() -> None:
+    x = jnp.arange(6.0)
+    for q, wanted in ((1.5, 5), (jnp.asarray(-0.5), 0), (jnp.asarray([-2.0, 9.0]), [0, 5])):
+        for _ in range(6):
+            for name, scale in itertools.product(("quantile", "nanquantile"), (1, 100)):
+                name = name.replace("quantile", "percentile") if scale == 100 else name
+                assert getattr(jnp, name)(x, q * scale).tolist() == wanted, name
+    assert fxad.jit(jnp.quantile)(x, -0.5) == 0
 
 
 def test_results_larger_than_memory_stay_an_error() -> None:
