@@ -40,7 +40,7 @@ from fxad.numpy.core import (
     value_of,
     within,
 )
-from fxad.numpy.elementwise import clip, exp, log, where
+from fxad.numpy.elementwise import clip, exp, log, sign, where
 from fxad.numpy.manipulation import moveaxis, ravel
 from fxad.numpy.weak import finish, gives_strong, strong, weak_as_first, weak_result
 from fxad.trace.array import Array
@@ -566,13 +566,15 @@ def diagflat(v: Any, k: int = 0) -> Array:
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Array:
-    """Numbers spaced evenly on a log scale, from start to stop (both positive), which are exact.
+    """Numbers spaced evenly on a log scale, from start to stop, which are exact. Both have the same
+    sign, or are complex.
 
     >>> jnp.geomspace(1, 1000, 4).round(2)
     Array([   1.,   10.,  100., 1000.], dtype=float32)
     """
     low, high = ends("geomspace", start, stop, dtype)
-    points = exp(linspace(log(low), log(high), num, endpoint))
+    side = sign(low)
+    points = side * exp(linspace(log(low / side), log(high / side), num, endpoint))
     place = iota(dt.int32, points.shape, 0)
     points = where(place == 0, low, points)
     points = where(place == num - 1, high, points) if endpoint and num > 1 else points

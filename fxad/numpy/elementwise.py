@@ -1243,12 +1243,15 @@ def fmin(x1: Any, x2: Any) -> Array:
 def nan_to_num(
     x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
-    """NaN and infinities replaced by finite numbers.
+    """NaN and infinities replaced by finite numbers; in complex numbers, in each part.
 
     >>> jnp.nan_to_num(jnp.array([jnp.nan, 1.0, jnp.inf]), posinf=9.0)
     Array([0., 1., 9.], dtype=float32)
     """
     value = value_of(x)
+    if dt.is_complex(value.dtype):
+        parts = (nan_to_num(p, copy, nan, posinf, neginf) for p in (real(value), imag(value)))
+        return OPS["complex"](*parts)
     if not dt.is_float(value.dtype):
         return value
     info = dt.finfo(value.dtype)

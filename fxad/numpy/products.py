@@ -320,9 +320,18 @@ def convolve(
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]), mode="valid")
     Array([12., 23.], dtype=float32)
     """
-    x, y = promoted("convolve", a, v, inexact=True, numbers=False, broadcast=False)
+    return _convolved("convolve", a, v, mode, precision, preferred_element_type)
+
+
+def _convolved(name: str, a: Any, v: Any, mode: str, precision: Any, wanted: Any) -> Array:
+    """The convolution of a and v; `correlate` turns v round first."""
+    x, y = promoted(name, a, v, inexact=True, numbers=False, broadcast=False)
     if type_of(x).ndim != 1 or type_of(y).ndim != 1:
-        raise ShapeError("convolve: both arguments must be vectors")
+        raise ShapeError(f"{name}: both arguments must be vectors, not {x.type} and {y.type}")
+    if not len(x) or not len(y):
+        raise ShapeError(f"{name}: {x.type} and {y.type}: neither argument may be empty")
+    # the middle of full: an even shorter operand has two, and correlate sees its mirror image
+    first = (min(len(x), len(y)) - (name == "convolve" or len(x) >= len(y))) // 2
     if len(x) < len(y):
         x, y = y, x
     n, m = len(x), len(y)
@@ -330,7 +339,7 @@ def convolve(
     inside = (rows >= 0) & (rows < n)
     windows = x[np.clip(rows, 0, n - 1).astype(np.int32)]
     windows = OPS["select"](value_of(inside), windows, windows * 0)
-    wide = None if preferred_element_type is None else np.dtype(preferred_element_type)
+    wide = None if wanted is None else np.dtype(wanted)
     kept = wide if wide is not None and wide.kind == type_of(x).dtype.kind else None
     full = product(windows, y, ((1,), (0,)), precision=precision, wide=kept)
     full = full if wide is None else cast(full, wide)
@@ -338,10 +347,10 @@ def convolve(
         case "full":
             return full
         case "same":
-            return full[(m - 1) // 2 : (m - 1) // 2 + n]
+            return full[first : first + n]
         case "valid":
             return full[m - 1 : n]
-    raise BadArgument(f"convolve: mode must be full, same or valid, not {mode!r}")
+    raise BadArgument(f"{name}: mode must be full, same or valid, not {mode!r}")
 
 
 @replayed
@@ -360,13 +369,8 @@ def correlate(
     """
     second = value_of(v)
     second = OPS["conj"](second) if dt.is_complex(second.dtype) else second
-    return convolve(
-        a,
-        OPS["reverse"](second, axes=(0,)),
-        mode,
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
+    second = OPS["reverse"](second, axes=(0,)) if second.ndim == 1 else second
+    return _convolved("correlate", a, second, mode, precision, preferred_element_type)
 
 
 @replayed

@@ -187,13 +187,16 @@ def interp(
 ) -> Array:
     """Piecewise linear interpolation; `left` and `right` are the values outside, by default the
     outermost fp; with "extrapolate" the outermost lines go on. period: xp (in any order) repeats
-    after so much.
+    after so much, whatever its sign.
 
     >>> jnp.interp(jnp.array([0.5, 5.0]), jnp.array([0.0, 1.0, 2.0]), jnp.array([0.0, 10.0, 40.0]))
     Array([ 5., 40.], dtype=float32)
     """
     x, xp, fp = promoted("interp", x, xp, fp, inexact=True, numbers=False, broadcast=False)
     if period is not None:
+        if np.ndim(period):
+            raise ShapeError(f"interp: period must be one number, not {value_of(period).type}")
+        period = abs(period)
         x, xp = x % period, xp % period
         order = argsort(xp)
         xp, fp = xp[order], fp[order]

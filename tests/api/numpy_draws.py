@@ -25,5 +25,6 @@ def same(got, want, name="", rtol: float = 2e-6) -> None:
         w = np.asarray(w)
         assert g.shape == w.shape, name
         narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+        narrow["complex128"] = "complex64"
         assert g.dtype.name == narrow.get(w.dtype.name, w.dtype.name), name
         np.testing.assert_allclose(g, w, rtol=rtol, atol=1e-6, err_msg=str(name))

@@ -101,6 +101,8 @@ CASES = {
     "longer int": (lambda: jnp.array([1, 2**70]), OverflowError, "does not fit int32"),
     "negative to unsigned": (lambda: jnp.zeros(3, jnp.uint8) - (-1), OverflowError, "uint8"),
     "integer to a negative power": (lambda: jnp.arange(3) ** -1, TypeMismatch, "float"),
+    "convolved with nothing": (lambda: jnp.convolve(V, V[:0]), ValueError, "neither.* be empty"),
+    "correlated with nothing": (lambda: jnp.correlate(V[:0], V), ValueError, "neither.* be empty"),
     "bits of a float": (lambda: jnp.asarray(V) & 1, TypeMismatch, "f32|int"),
     "divisor of floats": (lambda: jnp.gcd(V, 2), TypeMismatch, "gcd: takes integers, not f32"),
     "multiple of floats": (lambda: jnp.lcm(2, V), TypeMismatch, "lcm: takes integers, not f32"),

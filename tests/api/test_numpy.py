@@ -134,6 +134,9 @@ def test_nan_and_order():
     same(jnp.sort(x), np.sort(x))
     same(jnp.argsort(x), np.argsort(x, kind="stable"))
     same(jnp.nan_to_num(x), np.nan_to_num(x))
+    z = np.stack([x, x[::-1]], -1).view(np.complex64)
+    for given in ({}, {"nan": 3.0, "posinf": 4.0, "neginf": 5.0}):
+        same(jnp.nan_to_num(z, **given), np.nan_to_num(z, **given))
     same(jnp.cumsum(x[6:]), np.cumsum(x[6:]))
 
 
@@ -191,6 +194,11 @@ def test_products():
     i = draw(3, 3, dtype="int32")
     same(jnp.asarray(i) @ i, i @ i)
     same(jnp.convolve(x[0, 0], y[:3, 0, 0]), np.convolve(x[0, 0], y[:3, 0, 0]), rtol=1e-4)
+    long, z = draw(6), draw(4, dtype="complex64")
+    for n, m, mode in itertools.product((2, 3, 4, 6), (2, 3, 5, 6), ("same", "valid", "full")):
+        for name, a in (("convolve", long), ("correlate", long), ("correlate", z)):
+            got, want = (getattr(xp, name)(a[:n], long[:m], mode) for xp in (jnp, np))
+            same(got, want, (name, n, m, mode), rtol=1e-4)
 
 
 # ---------------------------------------------------------------- dtypes

@@ -33,11 +33,24 @@ def test_sorting_and_searching():
     same(jnp.unique(i), np.unique(i))
     same(jnp.unique(i, return_counts=True), np.unique(i, return_counts=True))
     same(jnp.bincount(abs(i[0]), length=12), np.bincount(abs(i[0]), minlength=12))
+    for counted, wanted in (
+        ([-1, -5, 2], [2, 0, 1]),
+        ([True, False, True], [1, 2]),
+        (np.uint8([1]), [0, 1]),
+    ):
+        assert jnp.bincount(jnp.asarray(counted)).tolist() == wanted
+    for bad in (i, i[0, 0], x[0]):
+        with pytest.raises((ShapeError, TypeMismatch), match="bincount: x must be"):
+            jnp.bincount(bad, length=3)
+    with pytest.raises(ShapeError, match=r"weights f32\[\] for x i32"):
+        jnp.bincount(i[0], np.float32(2), length=3)
     same(jnp.lexsort((i[0], i[1])), np.lexsort((i[0], i[1])))
     same(jnp.interp(x, keys, x[1]), np.interp(x, keys, x[1]).astype("float32"), rtol=1e-4)
     xp, fp = np.array([0, 1, 3]), np.array([1, 2, 0])
     outside = jnp.interp(np.float32([-2, 5]), xp, fp, "extrapolate", "extrapolate")
     same(outside, np.array([-1.0, -2.0]))
+    around = (x[1], keys[::-1], x[1], None, None, -2.5)
+    same(jnp.interp(*around), np.interp(*around).astype("float32"), rtol=1e-4)
     same(jnp.nonzero(i), tuple(v.astype("int32") for v in np.nonzero(i)))
     found = jnp.argwhere(jnp.eye(2), size=3, fill_value=(7, 8))
     same(found, np.array([[0, 0], [1, 1], [7, 8]]))
@@ -258,6 +271,8 @@ def test_grids():
     same(jnp.block([x[0], 1.0]), np.block([x[0], 1.0]).astype("float32"))
     same(jnp.diagflat(x[:2, :2]), np.diagflat(x[:2, :2]))
     same(jnp.geomspace(1, 1000, 4), np.geomspace(1, 1000, 4), rtol=1e-5)
+    for ends in ((-1, -1000), (2j, 16j), (1, 8j), (np.float32([-1, 2]), np.float32([-8, 6]))):
+        same(jnp.geomspace(*ends, 4), np.geomspace(*ends, 4), rtol=1e-5)
     same(
         jnp.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
         np.fromfunction(lambda i, j: i + 2 * j, (2, 3)),
