@@ -60,6 +60,13 @@ def _resized(value: Array, axis: int, size: int, name: str) -> Array:
     return OPS["pad"](value, zero, low=none, high=high, interior=none)
 
 
+def _length(name: str, n: int | None) -> tuple[int] | None:
+    """The `s` of one axis; -1 keeps no size there."""
+    if n is not None and n < 1:
+        raise BadArgument(f"{name}: an axis must have at least one element, got n={n}")
+    return None if n is None else (n,)
+
+
 def _scaled(value: Array, count: int, norm: str | None, inverse: bool, name: str) -> Array:
     if norm not in _SWAPPED:
         raise BadArgument(f"{name}: norm must be 'backward', 'ortho' or 'forward', not {norm!r}")
@@ -119,12 +126,12 @@ def ifftn(
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Transform over one axis: y_k = sum over j of a_j exp(-2 pi i j k / n)."""
-    return _transform(a, None if n is None else (n,), (axis,), norm, False, "fft")
+    return _transform(a, _length("fft", n), (axis,), norm, False, "fft")
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Inverse of `fft`."""
-    return _transform(a, None if n is None else (n,), (axis,), norm, True, "ifft")
+    return _transform(a, _length("ifft", n), (axis,), norm, True, "ifft")
 
 
 def fft2(
@@ -193,12 +200,12 @@ def irfftn(
 @gives_strong
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The first n // 2 + 1 terms of `fft` of real numbers; the others are their conjugates."""
-    return _to_half(a, None if n is None else (n,), (axis,), norm, "rfft")
+    return _to_half(a, _length("rfft", n), (axis,), norm, "rfft")
 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Inverse of `rfft`: n real numbers, 2 (m - 1) by default."""
-    return _from_half(a, None if n is None else (n,), (axis,), norm, "irfft")
+    return _from_half(a, _length("irfft", n), (axis,), norm, "irfft")
 
 
 @gives_strong
@@ -222,13 +229,13 @@ def _opposite(norm: str | None) -> str:
 
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The real spectrum of a signal that mirrors itself, of which the first half is given."""
-    return _from_half(conj(a), None if n is None else (n,), (axis,), _opposite(norm), "hfft")
+    return _from_half(conj(a), _length("hfft", n), (axis,), _opposite(norm), "hfft")
 
 
 @gives_strong
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Inverse of `hfft`."""
-    return conj(_to_half(a, None if n is None else (n,), (axis,), _opposite(norm), "ihfft"))
+    return conj(_to_half(a, _length("ihfft", n), (axis,), _opposite(norm), "ihfft"))
 
 
 # ---------------------------------------------------------------- frequencies

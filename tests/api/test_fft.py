@@ -66,6 +66,15 @@ def test_many_axes(name, s, axes, norm):
     near(got, getattr(np.fft, name)(x, s=s, norm=norm, **given))
 
 
+@pytest.mark.parametrize("n", [-1, 0])
+def test_an_axis_has_at_least_one_element(n):
+    for name in ONE_AXIS:
+        with pytest.raises(
+            ValueError, match=f"{name}: an axis must have at least one element, got n={n}"
+        ):
+            getattr(F, name)(np.ones(4), n)
+
+
 @pytest.mark.parametrize("name", [*ONE_AXIS, *MANY_AXES])
 def test_float32_and_compiled(name):
     x = operand(name)
