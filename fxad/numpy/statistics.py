@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, DtypeError, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     asarray,
@@ -61,7 +61,8 @@ def cov(
 ) -> Array:
     """Covariance matrix of the variables in the rows (columns if not rowvar).
 
-    fweights: how often each observation counts (integers); aweights: how much (floats).
+    fweights: how often each observation counts (integers); aweights: how much; their signs do not
+    count. dtype: what to compute in.
 
     >>> jnp.cov(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
     Array([[ 1., -1.],
@@ -71,11 +72,15 @@ def cov(
     if value.ndim > 2:
         raise ShapeError(f"cov: needs one or two axes, not {value.type}")
     value = cast(value, dt.inexact_for(value.dtype))
+    wanted = None if dtype is None else dt.canonicalize(dtype, explicit=True)
+    if wanted is not None and not dt.is_inexact(wanted):
+        raise DtypeError(f"cov: dtype must be a float or complex one, not {wanted}")
     rows = reshape(value, (1, -1)) if value.ndim < 2 else value if rowvar else value.T
     if y is not None:
         other = value_of(y)
         more = reshape(other, (1, -1)) if other.ndim < 2 else other if rowvar else other.T
         rows = concatenate([rows, more])
+    rows = rows if wanted is None else rows.astype(wanted)
     less = (0 if bias else 1) if ddof is None else ddof
     if fweights is None and aweights is None:
         centred = rows - mean(rows, 1, keepdims=True)
@@ -89,7 +94,9 @@ def cov(
 
 def _weighted_covariance(rows: Array, fweights: Any, aweights: Any, less: Any) -> Array:
     """NumPy's: the weights' sum, lessened by `less` times their mean share of reliability."""
-    given = [cast(asarray(w), rows.dtype) for w in (fweights, aweights) if w is not None]
+    if fweights is not None and asarray(fweights).dtype.kind not in "iu":
+        raise TypeMismatch(f"cov: fweights must be integers, not {asarray(fweights).type}")
+    given = [abs(asarray(w)).astype(rows.dtype) for w in (fweights, aweights) if w is not None]
     for weights in given:
         if weights.shape != rows.shape[1:]:
             raise ShapeError(f"cov: weights {weights.type} for {rows.shape[1]} observations")
@@ -113,7 +120,10 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     if matrix.ndim == 0:
         return matrix / matrix
     spread = sqrt(matrix.diagonal().real)
-    return matrix / outer(spread, spread)
+    shares = matrix / outer(spread, spread)
+    if dt.is_complex(shares.dtype):  # rounding may lead beyond 1
+        return OPS["complex"](clip(shares.real, -1, 1), clip(shares.imag, -1, 1))
+    return clip(shares, -1, 1)
 
 
 @replayed

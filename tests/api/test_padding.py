@@ -192,6 +192,22 @@ def test_weighted_covariances() -> None:
         np.testing.assert_allclose(
             np.asarray(jnp.cov(X, **options)), np.cov(X, **options), rtol=1e-5
         )
+    signs = {"fweights": -counts, "aweights": -weights}
+    np.testing.assert_array_equal(
+        jnp.cov(X, **signs), jnp.cov(X, fweights=counts, aweights=weights)
+    )
+    with pytest.raises(TypeError, match=r"fweights must be integers, not f32\[4\]"):
+        jnp.cov(X, fweights=weights)
+
+
+def test_covariances_in_a_dtype() -> None:
+    for dtype in (np.float16, np.complex64):
+        for name, x in (("cov", X), ("corrcoef", INT)):
+            assert getattr(jnp, name)(x, dtype=dtype).dtype == dtype
+    np.testing.assert_allclose(jnp.cov(X, dtype=np.float16), np.cov(X), rtol=1e-2)
+    np.testing.assert_array_equal(jnp.corrcoef(X, dtype=np.complex64).imag, np.zeros((3, 3)))
+    with pytest.raises(ValueError, match="dtype must be a float or complex one, not int32"):
+        jnp.corrcoef(X, dtype=int)
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (2, 1)])
