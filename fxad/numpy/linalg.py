@@ -474,6 +474,8 @@ def squares(x: Array) -> Array:
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
     """Norm of order `ord` over axes. The gradient of the 2-norm at 0 is 0."""
     (value,) = promoted("norm", x, inexact=True, numbers=False)
+    if isinstance(ord, str):
+        raise BadArgument(f"norm: ord={ord!r} is no norm of vectors; a number or inf is")
     if ord == 2:
         return reductions.safe_sqrt(reductions.sum(squares(value), axis, keepdims=keepdims))
     size = e.abs(value)
@@ -505,7 +507,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         out = reductions.safe_sqrt(reductions.sum(squares(value)))
         return reshape(out, (1,) * value.ndim) if keepdims else out
     axes = axes_tuple(axis, value.ndim, "norm")
-    if ord == "fro" or (ord is None and len(axes) == 2):
+    if len(axes) == 2 and ord in ("fro", None):
         return reductions.safe_sqrt(reductions.sum(squares(value), axes, keepdims=keepdims))
     if len(axes) == 1:
         return vector_norm(value, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)

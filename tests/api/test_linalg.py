@@ -121,6 +121,15 @@ def test_results_are_numpys_eagerly_and_compiled() -> None:
                 assert np.shape(g) == np.shape(w), name
 
 
+def test_norms_that_are_none() -> None:
+    for x, order, message in (
+        *((T, "fro", "over 3 axes"), (T, "nuc", "over 3 axes"), (T[0], "two", "over 2 axes")),
+        *((T[0, 0], order, "no norm of vectors") for order in ("fro", "nuc", "two")),
+    ):
+        with pytest.raises(ValueError, match=f"ord='{order}' .*{message}"):
+            L.norm(x, order)
+
+
 @pytest.mark.parametrize("a", [S, H, T, T.swapaxes(1, 2), Z], ids=["S", "H", "tall", "flat", "Z"])
 def test_factors_multiply_to_the_matrix(a: np.ndarray) -> None:
     k = min(a.shape[-2:])
