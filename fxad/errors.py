@@ -18,6 +18,7 @@ from fxad.core.errors import (
     DepthError,
     DeviceError,
     DonatedError,
+    DtypeError,
     FxadError,
     GradientError,
     IndexOutOfRange,
@@ -38,6 +39,7 @@ from fxad.core.errors import (
     TypePromotionError,
     UnboundAxisError,
     UnmappableError,
+    UnsupportedError,
 )
 
 ConcretizationTypeError = ConcretizationError
@@ -60,6 +62,7 @@ __all__ = [
     "DepthError",
     "DeviceError",
     "DonatedError",
+    "DtypeError",
     "FxadError",
     "GradientError",
     "IndexOutOfRange",
@@ -85,4 +88,5 @@ __all__ = [
     "UnboundAxisError",
     "UnexpectedTracerError",
     "UnmappableError",
+    "UnsupportedError",
 ]

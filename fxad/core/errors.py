@@ -303,6 +303,17 @@ class UnmappableError(BadArgument, NotImplementedError):
     """
 
 
+class UnsupportedError(BadArgument, NotImplementedError):
+    """What NumPy offers and immutable arrays cannot: results in memory that is there, `out=`; or an
+    option that is not there. A NotImplementedError too, as in JAX.
+
+    >>> jnp.sum(jnp.ones(3), out=jnp.zeros(()))
+    Traceback (most recent call last):
+    ...
+    fxad.core.errors.UnsupportedError: sum: arrays are immutable, so out= must be None ...
+    """
+
+
 class CallError(BadArgument, TypeMismatch):
     """A call whose arguments are not those that were announced: their number, or what is static.
 

@@ -22,6 +22,7 @@ from fxad.core.errors import (
     FxadError,
     ShapeError,
     TypeMismatch,
+    UnsupportedError,
 )
 from fxad.core.promotion import check_int_fits, entry_of, is_python_scalar, promote
 from fxad.core.quiet import restore, silence
@@ -40,9 +41,17 @@ _KEY_WORDS = ArrayType(dt.uint32, (2,))  # what a random key is
 
 
 def no_out(name: str, out: Any) -> None:
-    """Raise BadArgument unless `out` is None."""
+    """Raise UnsupportedError unless `out` is None."""
     if out is not None:
-        raise BadArgument(f"{name}: arrays are immutable, so out= must be None")
+        raise UnsupportedError(f"{name}: arrays are immutable, so out= must be None")
+
+
+def no_inplace(name: str, inplace: bool) -> None:
+    """Raise UnsupportedError if a result is to go into the argument."""
+    if inplace:
+        raise UnsupportedError(
+            f"{name}: arrays are immutable; pass inplace=False and use the result"
+        )
 
 
 def check_device(device: Any, name: str) -> None:

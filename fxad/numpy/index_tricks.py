@@ -16,8 +16,8 @@ import numpy as np
 
 from fxad.api.indices import reaching
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
-from fxad.numpy.core import asarray, cast, known_values, promoted, shape_tuple, value_of
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch, UnsupportedError
+from fxad.numpy.core import asarray, cast, known_values, no_inplace, promoted, shape_tuple, value_of
 from fxad.numpy.creation import arange, linspace
 from fxad.numpy.elementwise import clip, where
 from fxad.numpy.joining import concatenate, resize
@@ -163,8 +163,8 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     return diag_indices(value.shape[0], value.ndim)
 
 
-def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
-    """The array with its main diagonal replaced (a new array: inplace must be False).
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
+    """The array with its main diagonal replaced: a new one, which needs inplace=False, as in JAX.
 
     val: a number, or elements in order, cut off or repeated to the diagonal's length.
 
@@ -172,8 +172,9 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     Array([[5., 0.],
            [0., 5.]], dtype=float32)
     """
-    if inplace or wrap:
-        raise TypeMismatch("fill_diagonal: arrays are immutable; call it with inplace=False")
+    no_inplace("fill_diagonal", inplace)
+    if wrap:
+        raise UnsupportedError("fill_diagonal: the diagonal ends at the last column: wrap is False")
     value = value_of(a)
     count = builtins.min(value.shape)
     if np.ndim(val):

@@ -22,6 +22,7 @@ from fxad.numpy.core import (
     full_of,
     index_value,
     known_values,
+    no_inplace,
     no_out,
     promoted,
     result_shape,
@@ -149,13 +150,14 @@ def put_along_axis(
 ) -> Array:
     """arr with `values` at each lane's own indices; returns the new array. What is out of range is
     dropped, or with mode "clip" goes to the nearest place. Along other axes one index serves all
-    lanes; axis=None: indices into the flattened array.
+    lanes; axis=None: indices into the flattened array. Needs inplace=False, as in JAX.
 
     >>> x = jnp.zeros((2, 2))
     >>> jnp.put_along_axis(x, jnp.array([[1], [0]]), 5.0, axis=1, inplace=False)
     Array([[0., 5.],
            [5., 0.]], dtype=float32)
     """
+    no_inplace("put_along_axis", inplace)
     value, index = value_of(arr), value_of(indices, "put_along_axis")
     if axis is None:
         flat = put_along_axis(reshape(value, (-1,)), index, values, 0, inplace, mode=mode)
@@ -338,11 +340,6 @@ def _chosen(index: Array, choices: Any, wrap: bool) -> Array:
     return result
 
 
-def _no_inplace(name: str, inplace: bool) -> None:
-    if inplace:
-        raise BadArgument(f"{name}: arrays are immutable; pass inplace=False and use the result")
-
-
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
     """A copy of a with elements at flat positions replaced by v, repeated as often as needed.
 
@@ -352,7 +349,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     >>> jnp.put(jnp.zeros(4), jnp.array([0, 2]), jnp.array([5.0, 6.0]), inplace=False)
     Array([5., 0., 6., 0.], dtype=float32)
     """
-    _no_inplace("put", inplace)
+    no_inplace("put", inplace)
     value, places = value_of(a, "put"), value_of(ind, "put: ind").ravel()
     new = value_of(v, "put: v").ravel()
     if mode not in (None, "clip", "wrap"):
@@ -379,7 +376,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     >>> jnp.place(x, x > 1, jnp.array([9, 8]), inplace=False)
     Array([0, 1, 9, 8], dtype=int32)
     """
-    _no_inplace("place", inplace)
+    no_inplace("place", inplace)
     value, flags = value_of(arr, "place"), value_of(mask, "place: mask").ravel() != 0
     new = value_of(vals, "place: vals").ravel()
     if flags.size != value.size:

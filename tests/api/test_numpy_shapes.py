@@ -287,6 +287,13 @@ def test_grids():
         same(jnp.fill_diagonal(x[:, :4], values, inplace=False), filled)
     assert jnp.resize(jnp.zeros(0, int), 2).tolist() == [0, 0]
     assert jnp.size(x, (0, -1)) == 20 and jnp.size(x, ()) == 1
+    for change in (
+        lambda: jnp.fill_diagonal(x, 9),
+        lambda: jnp.put(x, np.int32([1]), 9),
+        lambda: jnp.put_along_axis(x, np.int32([[1]]), 9, 0),
+    ):
+        with pytest.raises(NotImplementedError, match="immutable; pass inplace=False"):
+            change()
     same(jnp.frombuffer(b"\1\2\3", np.uint8), np.array([1, 2, 3], np.uint8))
 
 
