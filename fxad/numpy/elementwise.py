@@ -1040,13 +1040,13 @@ def copysign(x: Any, y: Any, /) -> Array:
 @replayed
 @strong_with_axes
 def heaviside(x: Any, y: Any, /) -> Array:
-    """0 below zero, y at zero, 1 above.
+    """0 below zero, y at zero, 1 above; NaN where x is.
 
     >>> jnp.heaviside(jnp.array([-1.5, 0.0, 2.0]), 0.5)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
     a, b = promoted("heaviside", x, y, inexact=True, numbers=False)
-    return where(a < 0, 0.0, where(a > 0, 1.0, b)).astype(type_of(a).dtype)
+    return where(a < 0, 0.0, where(a > 0, 1.0, where(a == 0, b, a))).astype(type_of(a).dtype)
 
 
 @custom_jvp

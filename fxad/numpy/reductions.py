@@ -518,23 +518,24 @@ def logsumexp(
     Array(0.693, dtype=float32)
     """
     given = (a,) if b is None else (a, b)
-    value, *scales = promoted("logsumexp", *given, inexact=True, numbers=False, broadcast=False)
+    value, *scales = promoted("logsumexp", *given, inexact=True, numbers=False)
     value = _masked(value, where, -math.inf)
+    for scale in scales:  # infinity times 0 is NaN
+        value = _choose(scale != 0, value, -math.inf)
     axes = axes_tuple(axis, value.ndim, "logsumexp")
-    is_complex = dt.is_complex(value.dtype)
-    heights = real(value) if is_complex else value
-    peak = OPS["stop_gradient"](max(heights, axes, keepdims=True, initial=-math.inf))
+    sizes = real(value) if dt.is_complex(value.dtype) else value
+    peak = OPS["stop_gradient"](max(sizes, axes, keepdims=True, initial=-math.inf))
     peak = _choose(isinf(peak), 0.0, peak)
     terms = exp(value - peak)
     for scale in scales:
         terms = terms * scale
     total = sum(terms, axes, keepdims=True)
-    size = abs(total) if return_sign else total  # the logarithm of a negative number is NaN
+    sign: Any = OPS["sign"](total) if return_sign else None
+    size = abs(total) if return_sign else total
     zero = size == 0
     out = _choose(zero, -math.inf, log(_choose(zero, 1.0, size)) + peak)
     kept = out if keepdims else reshape(out, _dropped(out.shape, axes))
     if return_sign:
-        sign = total / _choose(zero, 1.0, size) if is_complex else OPS["sign"](total)
         return kept, (sign if keepdims else reshape(sign, _dropped(sign.shape, axes)))
     return kept
 

@@ -143,6 +143,14 @@ def test_softmax_is_stable_and_masks():
     assert np.isfinite(np.asarray(slopes)).all()
     assert nn.log_softmax(x, where=mask)[0, 1] == -np.inf
     check(nn.logsumexp(x, axis=1), [1001.3132617, math.log(3)])
+    check(nn.logsumexp(x, axis=1, b=-1), [np.nan, np.nan])
+    value, sign = nn.logsumexp(x, axis=1, b=-1, return_sign=True)
+    check(value, [1001.3132617, math.log(3)])
+    check(sign, [-1.0, -1.0])
+    check(nn.logsumexp(np.float32([np.inf, 1]), b=np.float32([0, 2])), 1 + math.log(2))
+    np.testing.assert_allclose(
+        nn.logsumexp(np.complex64([1j, 1j]), b=-1j), math.log(2) + 1j - 0.5j * np.pi
+    )
 
 
 def test_softmax_is_near_its_value_in_double_and_bears_any_shift():

@@ -134,6 +134,7 @@ def test_nan_and_order():
     same(jnp.sort(x), np.sort(x))
     same(jnp.argsort(x), np.argsort(x, kind="stable"))
     same(jnp.nan_to_num(x), np.nan_to_num(x))
+    same(jnp.heaviside(x, 0.5), np.heaviside(x, np.float32(0.5)))
     z = np.stack([x, x[::-1]], -1).view(np.complex64)
     for given in ({}, {"nan": 3.0, "posinf": 4.0, "neginf": 5.0}):
         same(jnp.nan_to_num(z, **given), np.nan_to_num(z, **given))
