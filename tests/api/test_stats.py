@@ -169,6 +169,10 @@ def test_multivariate_normal() -> None:
     np.testing.assert_allclose(fxad.jit(density.logpdf)(x, mean, cov), wanted)
     np.testing.assert_allclose(density.pdf(x, mean, cov, allow_singular=True), np.exp(wanted))
     np.testing.assert_allclose(density.logpdf(x[0], mean, cov), wanted[0])
+    for scalars in ((0.5, 4.0), (0.5,), ()):
+        alone = stats.norm.logpdf(x, *(np.sqrt(s) if i else s for i, s in enumerate(scalars)))
+        np.testing.assert_allclose(density.logpdf(x, *scalars), alone)
+        np.testing.assert_allclose(density.logpdf(x[0, 0], *scalars), alone[0, 0])
     parts = stats.norm.logpdf(x, mean, 2.0)
     np.testing.assert_allclose(density.logpdf(x, mean, 4.0), jnp.sum(parts, -1))
     np.testing.assert_allclose(density.logpdf(x, mean, np.full(3, 4.0)), jnp.sum(parts, -1))

@@ -1,6 +1,7 @@
 """The normal distribution of vectors: logpdf, pdf, entropy.
 
 logpdf(x, mean, cov)        # x: f32[..., n], mean: f32[n], cov: f32[n, n] -> f32[...]
+logpdf(x, 0.0, 2.0)         # x: f32[...] -> f32[...], numbers of one dimension
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from fxad.trace.array import Array
 
 
 def _arguments(x: Any, mean: Any, cov: Any) -> tuple[Array, Array]:
-    """Deviations [..., n] and the covariance matrix [n, n]."""
+    """Deviations [..., n] and the covariance matrix [n, n]; n is 1 if mean and cov are numbers."""
     mean = 0.0 if mean is None else mean
     cov = 1.0 if cov is None else cov
     point, centre, spread = promoted(
         "multivariate_normal", x, mean, cov, inexact=True, numbers=False, broadcast=False
     )
-    size = spread.shape[-1] if spread.ndim else centre.shape[-1] if centre.ndim else 0
-    if not size:
-        size = point.shape[-1] if point.ndim else 1
+    if not centre.ndim and not spread.ndim:
+        return (point - centre)[..., None], spread[None, None]
+    size = spread.shape[-1] if spread.ndim else centre.shape[-1]
     gap = point - centre
     if spread.ndim < 2:
         spread = eye(size, dtype=spread.dtype) * spread
