@@ -226,15 +226,23 @@ def _rows(policy: Any, offload: str | None, compress: str | None, budget: int | 
 def _without_statics(
     function: Callable[..., Any], args: tuple, static: Set[int]
 ) -> tuple[Callable[..., Any], tuple]:
-    """The function of its other arguments, and those."""
+    """The function of its other arguments, and those. Raises BadArgument for numbers beyond."""
+    count = len(args)
+    beyond = [number for number in sorted(static) if not -count <= number < count]
+    if beyond:
+        raise BadArgument(
+            f"checkpoint({name_of(function)}): static_argnums has {beyond[0]}, and the call "
+            f"{count} positional arguments"
+        )
+    numbers = {number % count for number in static}
 
     def call(*values: Any, **named: Any) -> Any:
         merged = list(values)
-        for number in sorted(static):
+        for number in sorted(numbers):
             merged.insert(number, args[number])
         return function(*merged, **named)
 
-    return call, tuple(a for i, a in enumerate(args) if i not in static)
+    return call, tuple(a for i, a in enumerate(args) if i not in numbers)
 
 
 def _recorded(

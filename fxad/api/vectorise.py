@@ -184,7 +184,8 @@ def _size(leaves: list, axes: list, wanted: int | None, args: Any, kwargs: Any, 
         for p, v, a in zip(paths, leaves, axes, strict=True)
         if a is not None
     )
-    raise ShapeError(f"vmap({name}): mapped axes have different sizes: {seen}")
+    asked = "" if wanted is None else f"axis_size={wanted}, "
+    raise ShapeError(f"vmap({name}): mapped axes have different sizes: {asked}{seen}")
 
 
 def _lane(type_: ArrayType) -> ArrayType:

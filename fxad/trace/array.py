@@ -13,7 +13,7 @@ import numpy as np
 
 from fxad.core.aligned import copied
 from fxad.core.dtypes import key
-from fxad.core.errors import DonatedError, TypeMismatch
+from fxad.core.errors import BadArgument, DonatedError, TypeMismatch
 from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.core.views import html_of
@@ -183,6 +183,8 @@ class Concrete(Array):
         view = self.data.view()
         view.flags.writeable = False
         if dtype is not None and np.dtype(dtype) != view.dtype:
+            if copy is False:
+                raise BadArgument(f"{self.type} cannot be seen as {np.dtype(dtype)} without a copy")
             return view.astype(dtype)
         return view.copy() if copy else view
 

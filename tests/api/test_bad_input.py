@@ -197,6 +197,22 @@ CASES = {
     "donated number": (lambda: jit(lambda a: a, donate_argnums=2), ValueError, "donate_argnums"),
     "no function": (lambda: jit(3), TypeMismatch, "function, got int"),
     "no function to grad": (lambda: fxad.grad(3)(X), TypeMismatch, "function, got int"),
+    "axis size": (
+        lambda: fxad.vmap(lambda a: a, axis_size=5)(V), ShapeError, r"axis_size=5, args\[0\]: 3",
+    ),
+    "static number of a checkpoint": (
+        lambda: fxad.checkpoint(lambda a: a, static_argnums=3)(X),
+        ValueError,
+        "static_argnums has 3, and the call 1 pos",
+    ),
+    "static number of a checkpoint in grad": (
+        lambda: fxad.grad(fxad.checkpoint(lambda a: a, static_argnums=-2))(X),
+        ValueError,
+        "static_argnums has -2, and",
+    ),
+    "NumPy's copy": (
+        lambda: np.asarray(jnp.asarray(V), "f8", copy=False), ValueError, "f32.*float64 without",
+    ),
     "policy": (lambda: fxad.checkpoint(jnp.sin, policy="all"), ValueError, "dots_saveable"),
     "setting": (lambda: setattr(fxad.config, "chekc", 1), ConfigError, "did you mean check"),
     "setting's value": (lambda: setattr(fxad.config, "fuel", "x"), ConfigError, "integer"),

@@ -286,7 +286,7 @@ def test_a_call_at_once_is_of_arrays():
         seen.append((isinstance(x, fxad.Array), n, isinstance(y, fxad.Array)))
         return {"sum": x + 1, "y": y}
 
-    found = fxad.checkpoint(f, static_argnums=1)(np.ones(2, np.float32), "static", y=2.0)
+    found = fxad.checkpoint(f, static_argnums=-1)(np.ones(2, np.float32), "static", y=2.0)
     assert seen == [(True, "static", True)]
     assert found["sum"].tolist() == [2.0, 2.0] and found["y"].weak_type
     assert isinstance(fxad.checkpoint(lambda x: x * 2)(1.0), fxad.Array)
