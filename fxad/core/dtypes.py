@@ -19,7 +19,7 @@ from typing import Any, Self
 import ml_dtypes
 import numpy as np
 
-from fxad.core.errors import NarrowingWarning, TypeMismatch
+from fxad.core.errors import DtypeError, NarrowingWarning, TypeMismatch
 from fxad.core.semantics import semantics
 from fxad.core.source import PACKAGE
 
@@ -129,7 +129,7 @@ is_differentiable = is_inexact
 def finfo(dtype: np.dtype) -> Any:
     """Machine limits of a float dtype, or of the parts of a complex one (`eps`, `max`, ...)."""
     if dtype not in _INEXACT:
-        raise TypeMismatch(f"finfo needs a float or complex dtype, got {dtype}; try iinfo")
+        raise DtypeError(f"finfo needs a float or complex dtype, got {dtype}; try iinfo")
     return ml_dtypes.finfo(real_of(dtype))  # type: ignore[no-untyped-call]  # as its stubs have it
 
 
@@ -137,7 +137,7 @@ def finfo(dtype: np.dtype) -> Any:
 def iinfo(dtype: np.dtype) -> Any:
     """Range of an integer dtype (`min`, `max`, `bits`)."""
     if dtype not in _INTEGER:
-        raise TypeMismatch(f"iinfo needs an integer dtype, got {dtype}; try finfo")
+        raise DtypeError(f"iinfo needs an integer dtype, got {dtype}; try finfo")
     return np.iinfo(dtype)
 
 

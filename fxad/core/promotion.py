@@ -97,7 +97,7 @@ def set_rank_promotion(rule: str) -> None:
 @functools.lru_cache(maxsize=4096)
 def _promote(entries: tuple[Entry, ...], x64: bool, strict: bool) -> Entry:
     if not entries:
-        raise TypeMismatch("promotion needs at least one value")
+        raise TypePromotionError("promotion needs at least one value")
     kinds = {dtype for dtype, _ in entries}
     all_weak = all(weak for _, weak in entries)
     if len(kinds) == 1:

@@ -14,7 +14,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
-from fxad.numpy.core import cast, promoted, spread_to
+from fxad.numpy.core import cast, no_out, promoted, spread_to
 from fxad.numpy.creation import diagonal
 from fxad.numpy.manipulation import transpose
 from fxad.numpy.products import product
@@ -51,6 +51,7 @@ def einsum(
     >>> jnp.einsum("ii", a)
     Array(5, dtype=int32)
     """
+    no_out("einsum", hints.get("out"))
     subscripts, operands = _text_and_operands(subscripts, operands)
     values = promoted("einsum", *operands, numbers=False, broadcast=False)
     if all(type_of(v).dtype == dt.bool_ for v in values):

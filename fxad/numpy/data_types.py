@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument
+from fxad.core.errors import BadArgument, DtypeError
 from fxad.numpy.core import asarray
 from fxad.trace.array import Array
 from fxad.trace.replay import by_value
@@ -201,4 +201,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     own = np.dtype(dtype)
-    return _KINDS[kind](own) if isinstance(kind, str) and kind in _KINDS else own == np.dtype(kind)
+    if isinstance(kind, str) and kind in _KINDS:
+        return _KINDS[kind](own)
+    try:
+        return own == np.dtype(kind)
+    except TypeError:
+        raise DtypeError(f"isdtype: {kind!r} is no dtype and none of {', '.join(_KINDS)}") from None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import NumberOverflow, ShapeError, TypeMismatch
+from fxad.core.errors import DtypeError, NumberOverflow, ShapeError, TypeMismatch
 from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
@@ -25,18 +25,18 @@ from fxad.trace.tracer import type_of
 
 
 def float_dtype(name: str, dtype: Any) -> np.dtype:
-    """A float dtype; the default one for None. Raises TypeMismatch for others."""
+    """A float dtype; the default one for None. Raises DtypeError for others."""
     wanted = dt.default_float() if dtype is None else dt.canonicalize(dtype, explicit=True)
     if not dt.is_float(wanted):
-        raise TypeMismatch(f"{name}: the dtype must be a float, not {wanted}")
+        raise DtypeError(f"{name}: the dtype must be a float, not {wanted}")
     return wanted
 
 
 def int_dtype(name: str, dtype: Any) -> np.dtype:
-    """An integer dtype; the default one for None. Raises TypeMismatch for others."""
+    """An integer dtype; the default one for None. Raises DtypeError for others."""
     wanted = dt.default_int() if dtype is None else dt.canonicalize(dtype, explicit=True)
     if not dt.is_integer(wanted):
-        raise TypeMismatch(f"{name}: the dtype must be an integer, not {wanted}")
+        raise DtypeError(f"{name}: the dtype must be an integer, not {wanted}")
     return wanted
 
 
@@ -67,7 +67,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """
     wanted = dt.uint32 if dtype is None else dt.canonicalize(dtype, explicit=True)
     if not dt.is_integer(wanted) or dt.is_signed(wanted):
-        raise TypeMismatch(f"bits: the dtype must be an unsigned integer, not {wanted}")
+        raise DtypeError(f"bits: the dtype must be an unsigned integer, not {wanted}")
     return OPS["random_bits"](checked(key, "bits"), shape=shape_tuple(shape, "bits"), dtype=wanted)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, TypeMismatch
+from fxad.core.errors import BadArgument, CallError, TypeMismatch
 from fxad.core.promotion import check_int_fits
 from fxad.core.semantics import semantics
 from fxad.ir.program import OPS
@@ -85,7 +85,8 @@ def _like(key: Any, words: Array) -> Array:
 
 
 def checked(key: Any, name: str, many: bool = False) -> Array:
-    """The words u32[2] of a key. Raises TypeMismatch for anything else, or for many keys."""
+    """The words u32[2] of a key. Raises TypeMismatch for anything else, CallError for
+    many keys."""
     made = "make one with fxad.random.key(seed)"
     if not isinstance(key, Array) and not is_array_like(key):
         raise TypeMismatch(
@@ -98,9 +99,7 @@ def checked(key: Any, name: str, many: bool = False) -> Array:
     if value.dtype != dt.uint32 or value.shape[-1:] != (2,):
         raise TypeMismatch(f"{name}: a key is u32[2], got {given}; {made}")
     if value.ndim > 1 and not many:
-        raise TypeMismatch(
-            f"{name}: takes one key, got {given}; use fxad.vmap for an array of keys"
-        )
+        raise CallError(f"{name}: takes one key, got {given}; use fxad.vmap for an array of keys")
     return value
 
 

@@ -103,6 +103,13 @@ CASES = {
     "integer to a negative power": (lambda: jnp.arange(3) ** -1, TypeMismatch, "float"),
     "convolved with nothing": (lambda: jnp.convolve(V, V[:0]), ValueError, "neither.* be empty"),
     "correlated with nothing": (lambda: jnp.correlate(V[:0], V), ValueError, "neither.* be empty"),
+    "no dtypes": (jnp.result_type, ValueError, "at least one value"),
+    "no kind of dtype": (lambda: jnp.isdtype(V.dtype, "reel"), ValueError, "'reel' is.*real fl"),
+    "limits of an int as a float": (lambda: jnp.finfo(int), ValueError, "not|got int32; try iinfo"),
+    "limits of a float as an int": (lambda: jnp.iinfo("float32"), ValueError, "try finfo"),
+    "random ints as floats": (
+        lambda: fxad.random.uniform(fxad.random.key(0), dtype=int), ValueError, "must be a float",
+    ),
     "bits of a float": (lambda: jnp.asarray(V) & 1, TypeMismatch, "f32|int"),
     "divisor of floats": (lambda: jnp.gcd(V, 2), TypeMismatch, "gcd: takes integers, not f32"),
     "multiple of floats": (lambda: jnp.lcm(2, V), TypeMismatch, "lcm: takes integers, not f32"),
