@@ -277,10 +277,10 @@ class NumberOverflow(FxadError, OverflowError):
 class BadArgument(FxadError, ValueError):
     """An option or a combination of arguments that means nothing.
 
-    >>> jnp.pad(jnp.ones(3), 1, mode="mirror")
+    >>> jnp.pad(jnp.ones(3), 1, mode="edge", constant_values=2)
     Traceback (most recent call last):
     ...
-    fxad.core.errors.BadArgument: pad: unknown mode 'mirror', not one of constant, ...
+    fxad.core.errors.BadArgument: pad: constant_values is no option of mode 'edge' ...
     """
 
 

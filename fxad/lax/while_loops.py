@@ -60,10 +60,12 @@ def staged_while(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Stage
     types = [type_of(c) for c in carry]
     cond, cond_captured = stage(test, types, name_of(cond_fun), body.weak)
     label_arguments(cond.inputs, cond_fun, (tree.unflatten(range(len(carry))),))
-    if cond.out_types != (ArrayType(dt.bool_, ()),):
+    if cond.out_types != (ArrayType(dt.bool_, ()),) or not test.tree.is_leaf:
         seen = ", ".join(str(t) for t in cond.out_types)
+        inside = "" if test.tree.is_leaf else f" in a tree {test.tree}"
         raise TypeMismatch(
-            f"while_loop: the condition {described(cond_fun)} must give one bool, not ({seen})"
+            f"while_loop: the condition {described(cond_fun)} must give one bool, not "
+            f"({seen}){inside}"
         )
     return StagedWhile(cond.closed(), cond_captured, program, captured, carry, tree, body.weak)
 

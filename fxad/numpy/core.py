@@ -54,6 +54,14 @@ def no_inplace(name: str, inplace: bool) -> None:
         )
 
 
+def check_order(name: str, order: str | None) -> None:
+    """Raise UnsupportedError for an order in memory that arrays do not have."""
+    if order not in (None, "C", "K", "A"):
+        raise UnsupportedError(
+            f"{name}: arrays lie row by row: order must be 'C' or 'K', not {order!r}"
+        )
+
+
 def check_device(device: Any, name: str) -> None:
     """Raise BadArgument unless a device is None or the one there is: by name, as `fxad.devices()`
     gives it, or a sharding, of which none has another."""
@@ -83,6 +91,7 @@ def array(
     Array([1, 2], dtype=bfloat16)
     """
     check_device(device, "array")
+    check_order("array", order)
     value = _as_array(object, dtype)
     of_another = isinstance(value, Borrowed) or isinstance(object, Concrete)
     if copy and of_another and isinstance(value, Concrete):
@@ -113,6 +122,7 @@ def asarray(
     Array([1, 2], dtype=int32)
     """
     check_device(device, "asarray")
+    check_order("asarray", order)
     return array(a, dtype, copy=copy)
 
 
@@ -454,6 +464,14 @@ def value_of(x: Any, name: str = "argument") -> Array:
             )
         return to_value(x, name)
     return to_value(x, name)
+
+
+def vector_of(x: Any, name: str) -> Array:
+    """Any array-like with one axis as an Array. Raises ShapeError for others."""
+    value = value_of(x, name)
+    if value.ndim != 1:
+        raise ShapeError(f"{name}: takes vectors, not {value.type}; pass x.ravel()")
+    return value
 
 
 def known_values(

@@ -32,12 +32,14 @@ from fxad.numpy.core import (
     axis_index,
     cast,
     check_device,
+    check_order,
     converted,
     full_of,
     promoted,
     shape_tuple,
     spread_to,
     value_of,
+    vector_of,
     within,
 )
 from fxad.numpy.elementwise import clip, exp, log, sign, where
@@ -469,7 +471,7 @@ def meshgrid(
         raise BadArgument("meshgrid: arrays share no memory; pass copy=True")
     if indexing not in ("xy", "ij"):
         raise BadArgument(f"meshgrid: indexing must be 'xy' or 'ij', not {indexing!r}")
-    values = [value_of(x).reshape(-1) for x in xs]
+    values = [vector_of(x, "meshgrid") for x in xs]
     order = list(range(len(values)))
     if indexing == "xy" and len(values) > 1:
         order[0], order[1] = 1, 0
@@ -529,13 +531,12 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
 
 
 def copy(a: Any, order: str | None = None) -> Array:
-    """The same values in their own memory. Raises BadArgument for an order but C, K and A.
+    """The same values in their own memory. Raises UnsupportedError for an order but C, K and A.
 
     >>> jnp.copy(jnp.array([1, 2]))
     Array([1, 2], dtype=int32)
     """
-    if order not in (None, "C", "K", "A"):
-        raise BadArgument(f"copy: arrays lie row by row: order must be 'C', not {order!r}")
+    check_order("copy", order)
     return array(a, copy=True)
 
 

@@ -130,6 +130,8 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
     columns = []
     for number, given in enumerate(sequences):
         values = np.asarray(given) if isinstance(given, list | tuple) else value_of(given)
+        if values.ndim != 1:
+            raise ShapeError(f"ix_: every sequence must be a vector, not of shape {values.shape}")
         if values.dtype == np.bool_:
             values = np.nonzero(np.asarray(values))[0].astype(dt.index_dtype(values.size))
         if not values.size:

@@ -205,9 +205,12 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
 
 
 def _cut(value: Array, cuts: list[int], axis: int) -> list[Array]:
-    length = value.shape[axis]
-    bounds = [0, *(min(max(c + length if c < 0 else c, 0), length) for c in cuts), length]
-    return [slice_axis(value, axis, low, max(low, high)) for low, high in pairwise(bounds)]
+    bounds = [0, *cuts, value.shape[axis]]
+    if sorted(bounds) != bounds:
+        raise ShapeError(
+            f"split: positions {cuts} must rise from 0 to {bounds[-1]}, axis {axis} of {value.type}"
+        )
+    return [slice_axis(value, axis, low, high) for low, high in pairwise(bounds)]
 
 
 @replayed

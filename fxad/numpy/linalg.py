@@ -28,6 +28,7 @@ from fxad.numpy.core import (
     result_shape,
     spread_to,
     value_of,
+    vector_of,
 )
 from fxad.numpy.creation import diagonal as _diagonal
 from fxad.numpy.creation import eye, tril, triu
@@ -48,12 +49,12 @@ __all__ = [
     "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
-matmul, outer, tensordot, vecdot = (
-    products.matmul,
-    products.outer,
-    products.tensordot,
-    products.vecdot,
-)
+matmul, tensordot, vecdot = products.matmul, products.tensordot, products.vecdot
+
+
+def outer(x1: Any, x2: Any, /) -> Array:
+    """Products of all pairs of elements of two vectors; `numpy.outer` takes any shapes."""
+    return products.outer(vector_of(x1, "linalg.outer"), vector_of(x2, "linalg.outer"))
 
 
 # ---------------------------------------------------------------- arguments

@@ -388,15 +388,18 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     Array([[2, 4],
            [1, 3]], dtype=int32)
     """
-    first, second = axes
+    value = value_of(m)
+    first, second = (axis_index(axis, value.ndim, "rot90") for axis in axes)
+    if first == second:
+        raise ShapeError(f"rot90: axes must be two of {value.type}, not {axes} twice")
     match k % 4:
         case 0:
-            return value_of(m)
+            return value
         case 1:
-            return flip(swapaxes(m, first, second), first)
+            return flip(swapaxes(value, first, second), first)
         case 2:
-            return flip(m, (first, second))
-    return flip(swapaxes(m, first, second), second)
+            return flip(value, (first, second))
+    return flip(swapaxes(value, first, second), second)
 
 
 @replayed

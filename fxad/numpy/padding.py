@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch, UnsupportedError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
@@ -35,6 +35,10 @@ _STATISTICS: dict[str, Callable[..., Array]] = {
     "median": median,
     "minimum": min,
 }
+_OPTIONS = {
+    "constant": "constant_values", "linear_ramp": "end_values", "reflect": "reflect_type",
+    "symmetric": "reflect_type", **dict.fromkeys(_STATISTICS, "stat_length"),
+}  # fmt: skip
 _MODES = ("constant", "empty", *_COPIES, *_STATISTICS, "linear_ramp")
 
 
@@ -44,21 +48,22 @@ def pad(
     array: Any,
     pad_width: Any,
     mode: str | Callable[..., Any] = "constant",
-    constant_values: Any = 0,
+    constant_values: Any = None,
     *,
-    end_values: Any = 0,
+    end_values: Any = None,
     stat_length: Any = None,
-    reflect_type: str = "even",
+    reflect_type: str | None = None,
     **kwargs: Any,
 ) -> Array:
     """Elements added around the edges.
 
     pad_width: a number, (before, after), one such pair per axis, or a dict {axis: pair}.
-    mode: "constant" (constant_values), "empty", "edge", "reflect" and "symmetric" (reflect_type
-    "odd": twice the edge minus the reflection), "wrap", "linear_ramp" (towards end_values), or
-    "maximum", "mean", "median", "minimum" of the stat_length elements at that edge (of all); or
-    a function of a vector with zeros around it, its (before, after), the number of its axis and the
-    dict `kwargs`, which gives the padded vector and is called for each lane of every axis.
+    mode: "constant" (constant_values, 0 by default), "empty", "edge", "reflect" and "symmetric"
+    (reflect_type "even", the default, or "odd": twice the edge minus the reflection), "wrap",
+    "linear_ramp" (towards end_values, 0 by default), or "maximum", "mean", "median", "minimum" of
+    the stat_length elements at that edge (of all); or a function of a vector with zeros around it,
+    its (before, after), the number of its axis and the dict `kwargs`, which gives the padded vector
+    and is called for each lane of every axis. Raises BadArgument for another mode's option.
 
     >>> jnp.pad(jnp.array([1, 2]), (1, 2))
     Array([0, 1, 2, 0, 0], dtype=int32)
@@ -72,10 +77,16 @@ def pad(
     if kwargs:
         raise BadArgument(f"pad: mode {mode!r} takes no {', '.join(kwargs)}")
     if mode not in _MODES:
-        raise BadArgument(f"pad: unknown mode {mode!r}, not one of {', '.join(_MODES)}")
+        raise UnsupportedError(f"pad: unknown mode {mode!r}, not one of {', '.join(_MODES)}")
+    given = {"constant_values": constant_values, "end_values": end_values}
+    given |= {"stat_length": stat_length, "reflect_type": reflect_type}
+    for option, choice in given.items():
+        if choice is not None and option != _OPTIONS.get(mode):
+            raise BadArgument(f"pad: {option} is no option of mode {mode!r}")
     if mode in ("constant", "empty"):
-        return _pad_constant(value, widths, constant_values)
-    if reflect_type not in ("even", "odd"):
+        return _pad_constant(value, widths, 0 if constant_values is None else constant_values)
+    end_values = 0 if end_values is None else end_values
+    if reflect_type not in (None, "even", "odd"):
         raise BadArgument(f"pad: reflect_type must be 'even' or 'odd', not {reflect_type!r}")
     for axis, (low, high) in enumerate(widths.tolist()):
         if not low and not high:

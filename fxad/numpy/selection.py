@@ -12,7 +12,7 @@ import numpy as np
 
 from fxad.api.indices import check_indices, reaching
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, DtypeError, ShapeError
+from fxad.core.errors import BadArgument, DtypeError, ShapeError, UnsupportedError
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -80,6 +80,8 @@ def take(
         index = maximum(index, 0)
     elif mode is None:
         check_indices("take", index, value.shape, at)
+    elif mode == "raise":
+        raise UnsupportedError("take: mode='raise' is not there; see fxad.debug.indices")
     how = "clamp" if mode == "wrap" else _read_mode(mode, "take")
     return getitem(value, (slice(None),) * at + (index,), how, fill_value, strict=False)
 
@@ -297,6 +299,8 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
     """
     if len(condlist) != len(choicelist):
         raise BadArgument(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
+    if not condlist:
+        raise BadArgument("select: needs at least one condition")
     values = promoted("select", *choicelist, default, numbers=False)
     out = values[-1]
     for condition, choice in zip(reversed(condlist), reversed(values[:-1]), strict=True):

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, DtypeError, ShapeError, TypeMismatch
+from fxad.core.errors import (
+    BadArgument,
+    DtypeError,
+    ShapeError,
+    TypeMismatch,
+    UnsupportedError,
+)
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     asarray,
@@ -24,6 +30,7 @@ from fxad.numpy.core import (
     promoted,
     spread_to,
     value_of,
+    vector_of,
 )
 from fxad.numpy.creation import linspace
 from fxad.numpy.elementwise import clip, isnan, maximum, sqrt, where
@@ -146,7 +153,7 @@ def median(
 
 def _no_weights(name: str, weights: Any) -> None:
     if weights is not None:
-        raise BadArgument(f"{name}: every element counts once; weights must be None")
+        raise UnsupportedError(f"{name}: every element counts once; weights must be None")
 
 
 @replayed
@@ -356,9 +363,7 @@ def bincount(
     >>> jnp.bincount(jnp.array([0, 2, 2]), weights=jnp.array([1.0, 0.5, 0.5]), length=4)
     Array([1., 0., 1., 0.], dtype=float32)
     """
-    value = value_of(x)
-    if value.ndim != 1:
-        raise ShapeError(f"bincount: x must be a vector, not {value.type}; pass x.ravel()")
+    value = vector_of(x, "bincount")
     if value.dtype.kind not in "iub":
         raise TypeMismatch(f"bincount: x must be integers or bools, not {value.type}")
     value = value.astype(dt.int32) if value.dtype.kind == "b" else maximum(value, 0)

@@ -68,6 +68,14 @@ CASES = {
     "einsum sizes": (lambda: jnp.einsum("ij,jk->ik", M, M), ShapeError, "'j' has lengths 3 and 2"),
     "einsum output": (lambda: jnp.einsum("ij->il", M), ShapeError, "'l'"),
     "split": (lambda: jnp.split(V, 2), ShapeError, "divide into 2"),
+    "split out of order": (lambda: jnp.split(V, [2, 1]), ValueError, r"\[2, 1\] must rise.* 3"),
+    "split beyond": (lambda: jnp.array_split(V, [9]), ValueError, r"\[9\] must rise from 0 to 3"),
+    "grid of a matrix": (lambda: jnp.meshgrid(V, M), ValueError, "meshgrid: takes vectors"),
+    "indices in a matrix": (lambda: jnp.ix_(V, M), ValueError, r"be a vector, .*\(2, 3\)"),
+    "outer of a matrix": (lambda: jnp.linalg.outer(M, V), ValueError, "outer: takes vectors"),
+    "turned in one axis": (lambda: jnp.rot90(M, axes=(0, -2)), ValueError, "two of f32.*-2. twice"),
+    "many keys": (lambda: fxad.random.normal(fxad.random.split(fxad.random.key(0))), ValueError,
+        "takes one key.*use fxad.vmap"),
     "squeeze": (lambda: jnp.squeeze(V, 0), ShapeError, "length 3"),
     "transpose": (lambda: jnp.transpose(M, (0, 0)), ShapeError, "permutation"),
     "top_k": (lambda: lax.top_k(V, 7), ShapeError, "k=7 of 3"),
@@ -193,7 +201,26 @@ CASES = {
         TypeMismatch,
         r"one bool, not \(bool\[3\]\)",
     ),
+    "while condition in a tuple": (
+        lambda: lax.while_loop(lambda c: (c < 3,), lambda c: c + 1, 0),
+        TypeMismatch,
+        r"one bool, not \(bool\[\]\) in a tree",
+    ),
     # options
+    "another mode's option": (
+        lambda: jnp.pad(V, 1, "edge", constant_values=0), ValueError, "constant_values.*'edge'",
+    ),
+    "mode of pad": (lambda: jnp.pad(V, 1, "mirror"), NotImplementedError, "'mirror'.*constant"),
+    "place of an einsum": (
+        lambda: jnp.einsum("i->", V, out=V), NotImplementedError, "einsum.*out= must be None",
+    ),
+    "mode of take": (lambda: jnp.take(V, 1, mode="raise"), NotImplementedError, "debug.indices"),
+    "order of an array": (lambda: jnp.array(V, order="X"), NotImplementedError, "'C' or 'K'"),
+    "order of columns": (lambda: jnp.asarray(V, order="F"), NotImplementedError, "not 'F'"),
+    "nothing to select": (lambda: jnp.select([], []), ValueError, "at least one condition"),
+    "method of convolve": (
+        lambda: fxad.scipy.signal.correlate(V, V, method="fast"), ValueError, "auto, direct or fft",
+    ),
     "static and unhashable": (
         lambda: jit(lambda a, n: a, static_argnums=1)(X, [1]),
         TypeMismatch,

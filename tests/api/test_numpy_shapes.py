@@ -40,7 +40,7 @@ def test_sorting_and_searching():
     ):
         assert jnp.bincount(jnp.asarray(counted)).tolist() == wanted
     for bad in (i, i[0, 0], x[0]):
-        with pytest.raises((ShapeError, TypeMismatch), match="bincount: x must be"):
+        with pytest.raises((ShapeError, TypeMismatch), match="bincount: (x must be|takes)"):
             jnp.bincount(bad, length=3)
     with pytest.raises(ShapeError, match=r"weights f32\[\] for x i32"):
         jnp.bincount(i[0], np.float32(2), length=3)

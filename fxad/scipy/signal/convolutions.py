@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.errors import BadArgument, ShapeError, UnsupportedError
 from fxad.lax.convolution import conv_general_dilated
 from fxad.numpy import conj, fft, flip, reshape
 from fxad.numpy.core import axes_tuple, promoted
@@ -43,14 +43,21 @@ def _correlated(x: Array, kernel: Array, padding: Any, precision: Any) -> Array:
     return reshape(out, out.shape[2:])
 
 
+def _check_method(name: str, method: str) -> None:
+    if method not in ("auto", "direct", "fft"):
+        raise BadArgument(f"{name}: method must be auto, direct or fft, not {method!r}")
+
+
 def convolve(
     in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None
 ) -> Array:
     """Convolution along all axes. "full": wherever the arrays overlap; "same": the middle, of
-    in1's shape; "valid": where one lies within the other. `method` is accepted and ignored.
+    in1's shape; "valid": where one lies within the other. method: "auto", "direct" or "fft", which
+    changes nothing.
 
-    Raises ShapeError if "valid" arrays are not nested, BadArgument for another mode.
+    Raises ShapeError if "valid" arrays are not nested, BadArgument for another mode or method.
     """
+    _check_method("convolve", method)
     x, y = _pair("convolve", in1, in2, mode)
     pairs = list(zip(x.shape, y.shape, strict=True))
     if mode == "valid" and all(n <= m for n, m in pairs):
@@ -107,6 +114,7 @@ def correlate(
     in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None
 ) -> Array:
     """Cross-correlation along all axes: of in1 with the conjugate of in2."""
+    _check_method("correlate", method)
     x, y = _pair("correlate", in1, in2, mode)
     y = conj(y) if dt.is_complex(y.dtype) else y
     return convolve(x, flip(y), mode, precision=precision)
@@ -147,7 +155,7 @@ def correlate2d(
 
 def _zeros_outside(name: str, boundary: str, fillvalue: float) -> None:
     if boundary != "fill" or fillvalue != 0:
-        raise BadArgument(
+        raise UnsupportedError(
             f"{name}: outside there are zeros; boundary={boundary!r} with fillvalue={fillvalue!r} "
             "needs fxad.numpy.pad and mode='valid'"
         )
