@@ -22,20 +22,20 @@ from typing import Any
 import fxad
 import fxad.numpy as jnp
 from fxad_nn.errors import ConfigError
-from fxad_nn.optim import Optimizer
+from fxad_nn.optim import Optimizer, as_optimizer
 
 INITIAL, GROWTH, BACKOFF, INTERVAL = 65536.0, 2.0, 0.5, 2000
 """What `torch.amp.GradScaler` starts with, and what it changes the scale by, and when."""
 
 
 def with_loss_scale(
-    optimizer: Optimizer,
+    optimizer: Any,
     initial: float = INITIAL,
     growth: float = GROWTH,
     backoff: float = BACKOFF,
     interval: int = INTERVAL,
 ) -> Optimizer:
-    """`optimizer`, whose state["scale"] is what to multiply the next step's loss by.
+    """`optimizer`, any that `as_optimizer` takes, whose state["scale"] is what to multiply the next step's loss by.
 
     `update` takes gradients that were divided by it (`unscaled`). Where they are not all finite,
     parameters and the state of `optimizer` stay as they are, state["skipped"] counts the step, and
@@ -49,6 +49,7 @@ def with_loss_scale(
         )
     if interval < 1:
         raise ConfigError(f"the loss scale grows after at least one step, not {interval}")
+    optimizer = as_optimizer(optimizer)
 
     def init(params: Any) -> dict[str, Any]:
         counts = {name: jnp.zeros((), jnp.int32) for name in ("good", "skipped")}

@@ -130,7 +130,7 @@ def muon(
     weight_decay: float = 0.1,
     steps: int = 5,
     match_adamw: bool = False,
-    others: Optimizer | None = None,
+    others: Any = None,
     chosen: Callable[[Any], Any] = hidden_matrices,
 ) -> Optimizer:
     """Muon for the leaves that `chosen(params)`, a tree of bools, says; `others` for the rest.
@@ -138,7 +138,8 @@ def muon(
     The update is the orthogonalized Nesterov momentum of the gradient [rows, columns], times
     sqrt(max(1, rows / columns)) (Jordan, 2024), or with `match_adamw` times
     0.2 sqrt(max(rows, columns)), of the size of AdamW's updates, so that its learning rate serves
-    (Liu et al., 2025). `others` is AdamW of the same schedule unless given. Momenta are float32.
+    (Liu et al., 2025). `others`, any that `as_optimizer` takes, is AdamW of the same schedule unless
+    given. Momenta are float32.
     """
     schedule = learning_rate if callable(learning_rate) else constant(learning_rate)
 
@@ -166,17 +167,17 @@ def muon(
     def name(params: Any) -> Any:
         return fxad.tree.map(lambda by_muon: "muon" if by_muon else "others", chosen(params))
 
-    return by_group(
-        {"muon": Optimizer(init, update), "others": others or adamw(learning_rate)}, name
-    )
+    others = adamw(learning_rate) if others is None else others
+    return by_group({"muon": Optimizer(init, update), "others": others}, name)
 
 
-def by_group(groups: Mapping[str, Optimizer], group_of: Callable[[Any], Any]) -> Optimizer:
-    """Several optimizers, each for the leaves of its group.
+def by_group(groups: Mapping[str, Any], group_of: Callable[[Any], Any]) -> Optimizer:
+    """Several optimizers, any that `as_optimizer` takes, each for the leaves of its group.
 
     `group_of(params)` is a tree of the names of groups, one for each leaf: for rates that differ,
-    or with `frozen` for leaves that stay. ConfigError where a name is no group.
+    with `frozen` for leaves that stay. ConfigError where a name is no group.
     """
+    optimizers = {group: as_optimizer(optimizer) for group, optimizer in groups.items()}
 
     def parts(names: Any, tree: Any) -> dict[str, Any]:
         """For each group the tree with None in place of the leaves of other groups."""
@@ -194,13 +195,13 @@ def by_group(groups: Mapping[str, Optimizer], group_of: Callable[[Any], Any]) ->
 
     def init(params: Any) -> dict[str, Any]:
         mine = parts(named(params), params)
-        return {group: groups[group].init(mine[group]) for group in groups}
+        return {group: optimizer.init(mine[group]) for group, optimizer in optimizers.items()}
 
     def update(grads: Any, state: dict[str, Any], params: Any) -> tuple[Any, dict[str, Any]]:
         names = named(params)
         our_grads, ours = parts(names, grads), parts(names, params)
         new, states = {}, {}
-        for group, optimizer in groups.items():
+        for group, optimizer in optimizers.items():
             new[group], states[group] = optimizer.update(
                 our_grads[group], state[group], ours[group]
             )
@@ -214,14 +215,15 @@ frozen = Optimizer(lambda params: {}, lambda grads, state, params: (params, stat
 """Leaves parameters as they are; for groups."""
 
 
-def with_average(optimizer: Optimizer, decay: float) -> Optimizer:
-    """`optimizer`, whose state["average"] is the exponential average of the weights, in float32.
+def with_average(optimizer: Any, decay: float) -> Optimizer:
+    """`optimizer`, any that `as_optimizer` takes, whose state["average"] is the exponential average of the weights, in float32.
 
     average <- decay average + (1 - decay) params after each update, from the first parameters on
     (Polyak and Juditsky, 1992). `averaged(state, params)` has it in the parameters' dtypes.
     """
     if not 0 <= decay < 1:
         raise ConfigError(f"the decay of averaged weights must be in [0, 1), got {decay}")
+    optimizer = as_optimizer(optimizer)
 
     def init(params: Any) -> dict[str, Any]:
         average = fxad.tree.map(lambda p: jnp.asarray(p, jnp.float32) + 0.0, params)  # a copy
@@ -239,18 +241,18 @@ def with_average(optimizer: Optimizer, decay: float) -> Optimizer:
     return Optimizer(init, update)
 
 
-def averaged(state: dict[str, Any], params: Any) -> Any:
+def averaged(state: Any, params: Any) -> Any:
     """The averaged weights in a state of `with_average`, in the dtypes of `params`; `params` where
     nothing was averaged."""
-    while "average" not in state:
-        if "optimizer" not in state:
-            return params
-        state = state["optimizer"]
-    return fxad.tree.map(lambda a, p: a.astype(p.dtype), state["average"], params)
+    while isinstance(state, dict):  # of another kind: that of a pair which was given
+        if "average" in state:
+            return fxad.tree.map(lambda a, p: a.astype(p.dtype), state["average"], params)
+        state = state.get("optimizer")
+    return params
 
 
-def skip_outliers(optimizer: Optimizer, deviations: float = 6.0, window: int = 128) -> Optimizer:
-    """`optimizer`, but a step whose gradient is an outlier changes nothing.
+def skip_outliers(optimizer: Any, deviations: float = 6.0, window: int = 128) -> Optimizer:
+    """`optimizer`, any that `as_optimizer` takes, but a step whose gradient is an outlier changes nothing.
 
     An outlier's global norm lies more than `deviations` standard deviations above the mean of the
     last `window` norms, of which at least half must be known, or is not finite (OLMo 2, 2025).
@@ -259,6 +261,7 @@ def skip_outliers(optimizer: Optimizer, deviations: float = 6.0, window: int = 1
     """
     if deviations <= 0 or window < 2:
         raise ConfigError(f"need deviations > 0, window >= 2; got {deviations} and {window}")
+    optimizer = as_optimizer(optimizer)
 
     def init(params: Any) -> dict[str, Any]:
         counts = {name: jnp.zeros((), jnp.int32) for name in ("step", "skipped")}
@@ -315,10 +318,10 @@ def _methods(pair: Any) -> tuple[Any, Any]:
     return init, update
 
 
-def state_spec(optimizer: Optimizer, spec: Any) -> Any:
+def state_spec(optimizer: Any, spec: Any) -> Any:
     """The spec of an optimizer's state for parameters of this spec: what a checkpoint must hold."""
     shapes = fxad.tree.map(lambda leaf: fxad.ShapeDtypeStruct(leaf.shape, leaf.dtype), spec)
-    state = fxad.eval_shape(optimizer.init, shapes)
+    state = fxad.eval_shape(as_optimizer(optimizer).init, shapes)
     return fxad.tree.map(
         lambda s: Leaf(s.shape, str(s.dtype), ("state",) * len(s.shape), zeros), state
     )

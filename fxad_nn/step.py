@@ -19,7 +19,7 @@ from fxad_nn.lora import with_dropout
 from fxad_nn.loss import NONE, Penalties
 from fxad_nn.loss_scale import loss_scale, scaled_value_and_grad, unscaled
 from fxad_nn.objective import Objective
-from fxad_nn.optim import Optimizer, as_optimizer, clip_by_global_norm, global_norm
+from fxad_nn.optim import as_optimizer, clip_by_global_norm, global_norm
 from fxad_nn.precision import PRECISIONS, in_precision
 
 
@@ -91,7 +91,7 @@ def _clipped(grads: Any, clip: float | None, with_norm: bool) -> tuple[Any, Any]
 
 def tuning_step(
     objective: Objective,
-    optimizer: Optimizer,
+    optimizer: Any,
     clip: float | None,
     dropout: float = 0.0,
     seed: int = 0,
@@ -106,6 +106,8 @@ def tuning_step(
     count over all of them. dropout: of the inputs of adapters, residual_dropout: of what layers
     add, both by keys that follow from `seed` and the step's `number`. with_norm: as `train_step`.
     """
+
+    update = as_optimizer(optimizer).update
 
     def step(
         trained: Any, state: Any, frozen: Any, reference: Any, *arguments: Any
@@ -133,7 +135,7 @@ def tuning_step(
         # Divided last, in float32: factors of narrower products would lose what is small.
         loss, grads = fxad.tree.map(lambda x: (x / count).astype(x.dtype), (loss, grads))
         grads, norm = _clipped(grads, clip, with_norm)
-        trained, state = optimizer.update(grads, state, trained)
+        trained, state = update(grads, state, trained)
         return trained, state, (loss, norm) if with_norm else loss
 
     return fxad.jit(step, donate_argnums=(0, 1))

@@ -9,6 +9,7 @@ import fxad
 import fxad.numpy as jnp
 from fxad_nn import optim
 from fxad_nn.errors import ConfigError
+from fxad_nn.loss_scale import with_loss_scale
 from fxad_nn.spec import Leaf, named_leaves, normal, zeros
 
 
@@ -241,6 +242,21 @@ def test_pairs_as_optax_makes_them_are_optimizers():
         assert str(new["w"].dtype) == "bfloat16"
         np.testing.assert_allclose(np.asarray(new["w"], "float32"), 0.9, rtol=1e-2)
     assert optim.as_optimizer(optimizer) is optimizer
+    # Wrapped, too: what such an update gives is added to the weights and does not replace them.
+    wrappers = [
+        lambda pair: optim.by_group({"all": pair}, lambda params: {"w": "all"}),
+        lambda pair: optim.muon(0.1, others=pair),
+        lambda pair: optim.with_average(pair, 0.5),
+        optim.skip_outliers,
+        with_loss_scale,
+    ]
+    for pair in (Pair(), (momentum_init, momentum_update)):
+        for wrapped in [wrap(pair) for wrap in wrappers]:
+            state = wrapped.init(params)
+            new, state = wrapped.update({"w": jnp.ones((2,))}, state, params)
+            np.testing.assert_allclose(np.asarray(new["w"], "float32"), 0.9, rtol=1e-2)
+            optim.averaged(state, new)
+        optim.state_spec(pair, {"w": Leaf((2,), "bfloat16", ("out",), zeros)})
     with pytest.raises(ConfigError, match="a pair of functions init and update, got 3"):
         optim.as_optimizer(3)
 
