@@ -144,6 +144,13 @@ class View(RenderHook):
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        try:
+            drawn = list(self._drawn(console, options))
+        except Exception as error:  # the training that is shown matters more than its picture
+            drawn = [Text(f"the view cannot be drawn: {error!r}")]
+        yield from drawn
+
+    def _drawn(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # One column less than there are: a full line is wrapped early by some terminals.
         width = max(1, options.max_width - 1)
         lines = self.lines(width)[: max(0, console.height - 2)]
@@ -195,11 +202,12 @@ def _reflows(environment: Mapping[str, str]) -> bool:
 
 
 def fitted(pairs: Sequence[Pair], width: int) -> str:
-    """The pairs as one line of at most `width` columns.
+    """The pairs as one line of at most `width` columns: an empty one where there are none.
 
     >>> fitted([Pair(0, ("loss 2.31",)), Pair(1, ("rate 1e-3",))], 15)
     'loss 2.31'
     """
+    width = max(width, 0)
     left = [(rank, [form for form in forms if form]) for rank, forms in pairs]
     while len(line := "  ".join(forms[0] for _, forms in left if forms)) > width:
         max((rank, forms) for rank, forms in left if forms)[1].pop(0)
