@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import fxad
@@ -20,7 +21,7 @@ from fxad_nn.loss import NONE, Penalties
 from fxad_nn.loss_scale import loss_scale, scaled_value_and_grad, unscaled
 from fxad_nn.objective import Objective
 from fxad_nn.optim import as_optimizer, clip_by_global_norm, global_norm
-from fxad_nn.precision import PRECISIONS, in_precision
+from fxad_nn.precision import PRECISIONS, in_precision, is_scaled
 
 
 def train_step(
@@ -33,6 +34,9 @@ def train_step(
     with_norm: bool = False,
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
+
+    Raises ConfigError for a precision that is unknown or wants a loss scale that is missing, and
+    for `accumulate` below 1; the step does for tokens or targets of another shape than below.
 
     optimizer: an `Optimizer`, or a pair of init and update as Optax has them (`as_optimizer`).
 
@@ -53,6 +57,10 @@ def train_step(
         raise ConfigError(
             f"train_step: dtype must be one of {', '.join(PRECISIONS)}, got {dtype}{hint}"
         )
+    if not (isinstance(accumulate, Integral) and accumulate >= 1):
+        raise ConfigError(
+            f"train_step: accumulate counts the batches of a step, at least 1, got {accumulate!r}"
+        )
     config = in_precision(config, dtype)
     update = as_optimizer(optimizer).update
     loss = models.family(config).loss
@@ -70,7 +78,13 @@ def train_step(
         return fxad.tree.map(lambda t: t / accumulate, total)
 
     def step(params: Any, state: Any, tokens: Any, targets: Any) -> tuple[Any, Any, Any]:
+        _require_batches(tokens, targets, accumulate)
         scale = loss_scale(state)
+        if scale is None and is_scaled(dtype):
+            raise ConfigError(
+                f"train_step: with dtype={dtype!r} small gradients vanish unless the loss is "
+                "scaled: wrap the optimizer, fxad_nn.loss_scale.with_loss_scale(optimizer)"
+            )
         if accumulate == 1:
             value, grads = loss_and_grads(scale, params, (tokens, targets))
         else:
@@ -80,6 +94,25 @@ def train_step(
         return params, state, (value, norm) if with_norm else value
 
     return fxad.jit(step, donate_argnums=(0, 1))
+
+
+def _require_batches(tokens: Any, targets: Any, accumulate: int) -> None:
+    """ConfigError unless both are [batch, context], or with accumulation [accumulate, batch,
+    context]: a mean over another number of batches would be off by a factor."""
+    wanted = (accumulate,) if accumulate > 1 else ()
+    for name, array in (("tokens", tokens), ("targets", targets)):
+        shape = tuple(array.shape)
+        if len(shape) != len(wanted) + 2 or shape[: len(wanted)] != wanted:
+            axes = ", ".join([*map(str, wanted), "batch", "context"])
+            raise ConfigError(
+                f"train_step: with accumulate={accumulate} {name} must be [{axes}], got "
+                f"{list(shape)}"
+            )
+    if tokens.shape != targets.shape:
+        raise ConfigError(
+            f"train_step: each token has a target: tokens are {list(tokens.shape)}, targets "
+            f"{list(targets.shape)}"
+        )
 
 
 def _clipped(grads: Any, clip: float | None, with_norm: bool) -> tuple[Any, Any]:

@@ -179,6 +179,8 @@ def test_a_step_that_overflows_is_skipped(tmp_path):
     rng = np.random.default_rng(0)
     tokens, targets = (rng.integers(0, config.vocab, (4, 16)).astype(np.int32) for _ in range(2))
     step, state = train_step(config, optimizer, 1.0, dtype="float16"), optimizer.init(params)
+    with pytest.raises(ConfigError, match="loss is scaled: wrap the optimizer"):
+        step(params, state["optimizer"], tokens, targets)
     before = [np.array(leaf) for leaf in fxad.tree.leaves(params)]
     losses, scales = [], []
     for _ in range(60):

@@ -1,6 +1,7 @@
 """Training end to end on a tiny model: learning, resuming, stopping, sampling, the command line."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -133,6 +134,26 @@ def test_accumulated_batches_equal_one_large_batch():
     assert float(one[2]) == pytest.approx(float(many[2]), rel=1e-5)
     for (name, left), (_, right) in zip(named_leaves(one[0]), named_leaves(many[0]), strict=True):
         np.testing.assert_allclose(left, right, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "shapes", "saying"),
+    [
+        (2, [(3, 2, 16)] * 2, "accumulate=2 tokens must be [2, batch, context], got [3, 2, 16]"),
+        (2, [(2, 16)] * 2, "tokens must be [2, batch, context], got [2, 16]"),
+        (1, [(1, 2, 16)] * 2, "accumulate=1 tokens must be [batch, context], got [1, 2, 16]"),
+        (1, [(16,)] * 2, "tokens must be [batch, context], got [16]"),
+        (1, [(2, 16), (2, 15)], "tokens are [2, 16], targets [2, 15]"),
+        (0, [], "at least 1, got 0"),
+        (1.0, [], "at least 1, got 1.0"),
+    ],
+)
+def test_a_step_names_batches_of_another_shape(accumulate, shapes, saying):
+    config, optimizer = models.preset("tiny"), adamw(1e-2)
+    params = init_params(models.family(config).spec(config), fxad.random.key(0))
+    batch = [np.zeros(shape, np.int32) for shape in shapes]
+    with pytest.raises(ConfigError, match=re.escape(saying)):
+        train_step(config, optimizer, 1.0, accumulate)(params, optimizer.init(params), *batch)
 
 
 def test_evaluation_covers_the_split_whatever_the_batch():
