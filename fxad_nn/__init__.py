@@ -19,7 +19,7 @@ template_process, template_worker    the process that renders a template, within
 token_file, shards, token_cache, data    from files to batches
 files, arrays, tensors, manifest, store, hf checkpoints, and directories of published models
 cache, sampling, generate           tokens one by one, with keys and values of earlier ones
-recipe, run, task, train            a training run: how it goes, whatever it works at
+recipe, saved_options, run, task, train     a training run: how it goes, whatever it works at
 pretraining, evaluate, flops        predicting texts
 json_records, chat_data, chat_examples, packing, epochs    from conversations to batches
 lora, adapters, objective           what is trained of a model, and towards what

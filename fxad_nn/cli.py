@@ -30,7 +30,7 @@ from fxad.errors import FxadError
 from fxad_nn import chat_template, models, store
 from fxad_nn.chat import Chat, spelled
 from fxad_nn.errors import ConfigError, DataError, UserError, did_you_mean
-from fxad_nn.finetune import MERGED, Tuned, finetune, preview, resumed_finetune
+from fxad_nn.finetune import MERGED, Tuned, finetune, preview
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
 from fxad_nn.generate import cast, generate
 from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
@@ -40,7 +40,7 @@ from fxad_nn.options import add_options, build, option, parse
 from fxad_nn.plot import draw
 from fxad_nn.prepare import PrepareOptions, prepare
 from fxad_nn.recipe import TrainOptions, recipe
-from fxad_nn.run import Run, fxad_version, resumed_options, saved_optimizer
+from fxad_nn.run import Run, fxad_version, saved_optimizer
 from fxad_nn.run_file import joined, read_options
 from fxad_nn.samples import latest
 from fxad_nn.screen import Bytes, Output, Screen, complain, console_on, say
@@ -205,10 +205,7 @@ def _parser() -> argparse.ArgumentParser:
 def _train(given: dict[str, Any], output: Output) -> int:
     """Train and report; returns the exit status."""
     given = _with_file(given, TrainOptions)
-    if "resume" in given:
-        options = resumed_options(given.pop("resume"), **given)
-    else:
-        options = recipe(**given)
+    options = recipe(**given)
     with Screen(output) as screen:
         result = train(options, screen)
     if not result.interrupted:
@@ -220,10 +217,7 @@ def _finetune(given: dict[str, Any], output: Output) -> int:
     """Fine-tune and report, or show examples; returns the exit status."""
     count = given.pop("preview", 0)
     given = _with_file(given, FinetuneOptions)
-    if "resume" in given:
-        options = resumed_finetune(given.pop("resume"), **given)
-    else:
-        options = finetune_recipe(**given)
+    options = finetune_recipe(**given)
     if count:
         _preview(options, count, console_on(output))
         return _output_status(output)

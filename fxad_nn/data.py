@@ -39,13 +39,16 @@ Shares = tuple[tuple[int, int], ...]
 @dataclass(frozen=True)
 class Dataset:
     """Two splits, the tokenizer they were made with, and in words where they come from; of a
-    mixture (`fxad_nn.data_mixture`) the shares of its sources."""
+    mixture (`fxad_nn.data_mixture`) the shares of its sources. digest: SHA-256 of the text, by
+    which a resumed run knows it again; of shards, which may be too large to read, "".
+    """
 
     train: Tokens
     val: Tokens
     tokenizer: Tokenizer
     source: str
     shares: Shares = ()
+    digest: str = ""
 
 
 def open_data(
@@ -67,7 +70,8 @@ def open_data(
     text = find_text(path)
     encoder = known or make_tokenizer(tokenizer, vocabulary, text.content)
     train, val = (tokenized(part, encoder) for part in _split(text))
-    return Dataset((train,), (val,), encoder, text.source)
+    digest = hashlib.sha256(text.content.encode()).hexdigest()
+    return Dataset((train,), (val,), encoder, text.source, digest=digest)
 
 
 def is_sharded(path: str | Path) -> bool:

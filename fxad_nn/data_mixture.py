@@ -11,6 +11,7 @@ the seed and the number of the batch alone, so that a resumed run reads what an 
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,7 @@ def open_mixture(
         encoder,
         ", ".join(named),
         tuple((len(part.train), count) for part, count in zip(parts, counts, strict=True)),
+        hashlib.sha256("".join(part.digest for part in parts).encode()).hexdigest(),
     )
 
 

@@ -48,7 +48,7 @@ from fxad_nn.optim import averaged
 from fxad_nn.precision import products_of
 from fxad_nn.quantized import is_quantized
 from fxad_nn.recipe import optimizer_of
-from fxad_nn.run import BEST, Run, changed_options, fitted, new_directory, resumed
+from fxad_nn.run import BEST, Run, fitted, new_directory, resumed
 from fxad_nn.samples import Prompt
 from fxad_nn.subwords import Subwords
 from fxad_nn.token_rows import add_rows, resized, row_specs, rows_of, with_rows
@@ -59,18 +59,6 @@ from fxad_nn.tuning import Corpus, Tuning, asked, split
 
 MOST_PROMPTS = 1 << 20
 """Bytes of a file of prompts."""
-
-FIXED = (
-    *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo", "new_tokens"),
-    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format"),
-    *("context", "too_long", "pack"),
-    *("optimizer", "average", "skip_outliers", "dtype", "epochs", "memory", "micro_batches"),
-)
-"""Options that say what a checkpoint holds or was trained on, and so cannot change when its run
-goes on."""
-
-MOVABLE = ("model", "data", "eval_data")
-"""Of these the paths: a checkpoint has digests of what lies there."""
 
 ADAPTER, MERGED = "adapter", "merged"
 """What is saved in a run's directory in the end."""
@@ -134,16 +122,6 @@ def resume(options: FinetuneOptions) -> Run:
             f"{saved.path} was trained on {saved.state['source']}; now that is {task.source}"
         )
     return resumed(options, saved, task, options.data)
-
-
-def resumed_finetune(directory: str | Path, **changes: Any) -> FinetuneOptions:
-    """The options that a run was saved with, with some changed. ConfigError where steps or warm-up
-    would follow from the data again: they were settled when the run began."""
-    for name, least in (("steps", 1), ("warmup", 0)):
-        if changes.get(name, least) < least:
-            raise ConfigError(f"--{name} of a resumed run must be at least {least}")
-    before = {"pack": False}
-    return changed_options(directory, FinetuneOptions, FIXED, changes, before, MOVABLE)
 
 
 def _digests(base: Path) -> dict[str, str]:

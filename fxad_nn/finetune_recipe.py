@@ -1,6 +1,7 @@
 """What can be chosen about fine-tuning, and the choices that go with adapters or without.
 
 options = finetune_recipe(model=Path("Llama-3.2-1B"), data=Path("chat.jsonl"), lora=16)
+options = finetune_recipe(resume=Path("runs/Llama-3.2-1B-1"))       # all as it was
 """
 
 # ruff: noqa: RUF009 - option() makes dataclass fields, not shared default objects
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fxad_nn.chat_data import FORMATS
 from fxad_nn.chat_examples import TOO_LONG
@@ -19,15 +20,30 @@ from fxad_nn.options import build, option
 from fxad_nn.precision import PRECISIONS
 from fxad_nn.quantized import KINDS
 from fxad_nn.recipe import RunOptions, is_size
+from fxad_nn.saved_options import changed_options
 
 SAVES = ("both", "merged", "adapter")
 LONGEST = 2048
 """The context, where none is chosen: models of today allow more than fits in most memories."""
 
+FIXED = (
+    *("model", "lora", "alpha", "targets", "rslora", "quantize", "dpo", "new_tokens"),
+    *("data", "eval_data", "eval_share", "eval_examples", "seed", "format"),
+    *("context", "too_long", "pack"),
+    *("optimizer", "average", "skip_outliers", "dtype", "epochs", "memory", "micro_batches"),
+)
+"""Options that say what a checkpoint holds or was trained on, and so cannot change when its run
+goes on."""
+
+MOVABLE = ("model", "data", "eval_data")
+"""Of these the paths: a checkpoint has digests of what lies there."""
+
 
 @dataclass(frozen=True)
 class FinetuneOptions(RunOptions):
-    """One fine-tuning run."""
+    """One fine-tuning run. With `resume` as `fxad_nn.recipe.TrainOptions`."""
+
+    command: ClassVar[str] = "finetune"
 
     model: Path | None = option(None, "directory of a Hugging Face model")
     data: Path | None = option(None, "conversations: JSONL, or a JSON array")
@@ -117,8 +133,12 @@ class FinetuneOptions(RunOptions):
 def finetune_recipe(**given: Any) -> FinetuneOptions:
     """The options for a run: what was given, else what suits adapters, else the defaults.
 
-    Raises ConfigError for options that contradict each other.
+    With `resume` they are those of the run in that directory, with what was given changed. Raises
+    ConfigError for options that contradict each other, and for a change that the checkpoint does
+    not allow.
     """
+    if given.get("resume") is not None:
+        return resumed_finetune(given.pop("resume"), **given)
     for name, other in (("epochs", "steps"), ("eval_share", "eval_data")):
         if name in given and given.get(other):
             flags = [f"--{n.replace('_', '-')}" for n in (name, other)]
@@ -136,3 +156,13 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
     if given.get("dpo") and given.get("lora") is None:
         habits["learning_rate"] = 1e-6
     return build(FinetuneOptions, {**habits, **given}, "options")
+
+
+def resumed_finetune(directory: str | Path, **changes: Any) -> FinetuneOptions:
+    """The options that a run was saved with, with some changed. ConfigError where steps or warm-up
+    would follow from the data again: they were settled when the run began."""
+    for name, least in (("steps", 1), ("warmup", 0)):
+        if changes.get(name, least) < least:
+            raise ConfigError(f"--{name} of a resumed run must be at least {least}")
+    before = {"pack": False}
+    return changed_options(directory, FinetuneOptions, FIXED, changes, before, MOVABLE)

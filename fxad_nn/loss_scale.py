@@ -35,7 +35,7 @@ def with_loss_scale(
     backoff: float = BACKOFF,
     interval: int = INTERVAL,
 ) -> Optimizer:
-    """`optimizer`, any that `as_optimizer` takes, whose state["scale"] is what to multiply the next step's loss by.
+    """`optimizer`, whose state["scale"] is what to multiply the next step's loss by.
 
     `update` takes gradients that were divided by it (`unscaled`). Where they are not all finite,
     parameters and the state of `optimizer` stay as they are, state["skipped"] counts the step, and

@@ -138,8 +138,7 @@ def muon(
     The update is the orthogonalized Nesterov momentum of the gradient [rows, columns], times
     sqrt(max(1, rows / columns)) (Jordan, 2024), or with `match_adamw` times
     0.2 sqrt(max(rows, columns)), of the size of AdamW's updates, so that its learning rate serves
-    (Liu et al., 2025). `others`, any that `as_optimizer` takes, is AdamW of the same schedule unless
-    given. Momenta are float32.
+    (Liu et al., 2025). `others` is AdamW of the same schedule unless given. Momenta are float32.
     """
     schedule = learning_rate if callable(learning_rate) else constant(learning_rate)
 
@@ -172,7 +171,7 @@ def muon(
 
 
 def by_group(groups: Mapping[str, Any], group_of: Callable[[Any], Any]) -> Optimizer:
-    """Several optimizers, any that `as_optimizer` takes, each for the leaves of its group.
+    """Several optimizers, each for the leaves of its group.
 
     `group_of(params)` is a tree of the names of groups, one for each leaf: for rates that differ,
     with `frozen` for leaves that stay. ConfigError where a name is no group.
@@ -216,7 +215,7 @@ frozen = Optimizer(lambda params: {}, lambda grads, state, params: (params, stat
 
 
 def with_average(optimizer: Any, decay: float) -> Optimizer:
-    """`optimizer`, any that `as_optimizer` takes, whose state["average"] is the exponential average of the weights, in float32.
+    """`optimizer`, whose state["average"] is the exponential average of the weights, in float32.
 
     average <- decay average + (1 - decay) params after each update, from the first parameters on
     (Polyak and Juditsky, 1992). `averaged(state, params)` has it in the parameters' dtypes.
@@ -252,7 +251,7 @@ def averaged(state: Any, params: Any) -> Any:
 
 
 def skip_outliers(optimizer: Any, deviations: float = 6.0, window: int = 128) -> Optimizer:
-    """`optimizer`, any that `as_optimizer` takes, but a step whose gradient is an outlier changes nothing.
+    """`optimizer`, but a step whose gradient is an outlier changes nothing.
 
     An outlier's global norm lies more than `deviations` standard deviations above the mean of the
     last `window` norms, of which at least half must be known, or is not finite (OLMo 2, 2025).
@@ -298,7 +297,8 @@ def as_optimizer(pair: Any) -> Optimizer:
     """An `Optimizer`, or any pair of init and update as Optax defines it, as an `Optimizer`.
 
     The pair is a tuple (init, update), or an object with these two; its
-    update(grads, state, params) -> (updates, state) gives what is added to the parameters.
+    update(grads, state, params) -> (updates, state) gives what is added to the parameters. Whatever
+    takes an optimizer asks for this, so that such a pair may stand anywhere.
     """
     if isinstance(pair, Optimizer):
         return pair

@@ -28,6 +28,9 @@ from fxad_nn.task import Batch, Step
 from fxad_nn.tokenizer import Tokenizer
 from fxad_nn.vocabulary import require_ids
 
+TEXT = "text"
+"""What the digest of a run's text is called."""
+
 PROMPT = 32
 """Tokens of a prompt that is taken from the validation split."""
 
@@ -51,8 +54,8 @@ class Pretraining:
 
     @property
     def digests(self) -> dict[str, str]:
-        """None: a checkpoint holds the model and the tokenizer."""
-        return {}
+        """Of the text alone: a checkpoint holds the model and the tokenizer."""
+        return {TEXT: self.data.digest} if self.data.digest else {}
 
     @property
     def tokenizer(self) -> Tokenizer:

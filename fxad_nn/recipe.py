@@ -1,6 +1,7 @@
 """What can be chosen about a training run, and the choices each preset comes with.
 
 options = recipe("gpt2", steps=100, data=Path("input.txt"))
+options = recipe(resume=Path("runs/gpt2-1"), steps=200)         # the others as they were
 """
 
 # ruff: noqa: RUF009 - option() makes dataclass fields, not shared default objects
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fxad
 from fxad.core.sizes import parse_bytes
@@ -29,9 +30,16 @@ from fxad_nn.optim import (
 )
 from fxad_nn.options import build, option, require_types
 from fxad_nn.precision import PRECISIONS, is_scaled
+from fxad_nn.saved_options import changed_options
 
 MOST = 1 << 53
 """Beyond any run there is; larger numbers are not all float64."""
+
+FIXED = (
+    *("preset", "bias", "tokenizer", "vocabulary", "weights"),
+    *("optimizer", "average", "skip_outliers", "memory", "micro_batches"),
+)
+"""Options that say what a checkpoint holds, and so cannot change when its run goes on."""
 
 MOST_THREADS = 1024
 """What `fxad.set_num_threads` takes."""
@@ -40,6 +48,8 @@ MOST_THREADS = 1024
 @dataclass(frozen=True)
 class RunOptions:
     """What every kind of training run can be told."""
+
+    command: ClassVar[str]
 
     out: Path | None = option(None, "run directory (default: the first free runs/NAME-N)")
     resume: Path | None = option(None, "continue the run in this directory")
@@ -144,7 +154,13 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class TrainOptions(RunOptions):
-    """One training run. The defaults are nanoGPT's published recipe for a CPU."""
+    """One training run. The defaults are nanoGPT's published recipe for a CPU.
+
+    With `resume` these are all options of the run that goes on; `recipe` takes those that it is not
+    given from the checkpoint.
+    """
+
+    command: ClassVar[str] = "train"
 
     preset: str = option("nano", "model preset, such as nano, gpt2 or llama3.2-1b")
     data: Path | None = option(None, "text file, or llm.c .bin token shards (a file or directory)")
@@ -214,11 +230,14 @@ def recipe(preset: str | None = None, **given: Any) -> TrainOptions:
     preset's habits, else the defaults.
 
     Two defaults follow from others: the warm-up takes a tenth of the steps at most, and the last
-    learning rate is a tenth of one that was given. Raises ConfigError for options that contradict
-    each other.
+    learning rate is a tenth of one that was given. With `resume` the options are those of the run
+    in that directory, with what was given changed. Raises ConfigError for options that contradict
+    each other, and for a change that the checkpoint does not allow.
     """
     if preset is not None:
         given["preset"] = preset
+    if given.get("resume") is not None:
+        return resumed_options(given.pop("resume"), **given)
     _require_consistent(given)
     small = {"nano": {}, "tiny": _TINY, "llama-tiny": _TINY}
     habits = _LARGE if given.get("weights") else small.get(given.get("preset", "nano"), _LARGE)
@@ -231,6 +250,11 @@ def recipe(preset: str | None = None, **given: Any) -> TrainOptions:
     if "learning_rate" in given:
         following["final_rate"] = made.learning_rate / 10
     return replace(made, **{n: value for n, value in following.items() if n not in given})
+
+
+def resumed_options(directory: str | Path, **changes: Any) -> TrainOptions:
+    """The options a run was saved with, some of them changed; those of `FIXED` stay."""
+    return changed_options(directory, TrainOptions, FIXED, changes)
 
 
 def _require_consistent(given: dict[str, Any]) -> None:

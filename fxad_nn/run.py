@@ -2,37 +2,34 @@
 
 run = begin(recipe("nano", data=Path("input.txt")))
 save(run)                                               # runs/nano-1/step-00000000
-run = resume(resumed_options(Path("runs/nano-1"), steps=3000))
+run = resume(recipe(resume=Path("runs/nano-1"), steps=3000))
 """
 
 from __future__ import annotations
 
 import math
-import os
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 import fxad
 from fxad_nn import models, store
 from fxad_nn.data import Dataset, open_data, require_length
-from fxad_nn.data_mixture import open_mixture, parsed_source, split_sources
-from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
+from fxad_nn.data_mixture import open_mixture, split_sources
+from fxad_nn.errors import ConfigError, DataError, TrainingError
 from fxad_nn.files import require_writable
 from fxad_nn.losses import History, empty_history
 from fxad_nn.memory_choice import choose
 from fxad_nn.model import load
 from fxad_nn.optim import Optimizer, averaged
-from fxad_nn.options import build
-from fxad_nn.pretraining import Pretraining
-from fxad_nn.recipe import RunOptions, TrainOptions, is_scaled, optimizer_of
+from fxad_nn.pretraining import TEXT, Pretraining
+from fxad_nn.recipe import RunOptions, TrainOptions, optimizer_of, resumed_options
+from fxad_nn.saved_options import is_same, located, working_directory
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
@@ -40,27 +37,8 @@ from fxad_nn.tokenizer import Tokenizer, from_directory
 GPT2_IDS = 50257
 """llm.c's shards hold GPT-2's ids."""
 
-FIXED = (
-    *("preset", "bias", "tokenizer", "vocabulary", "weights"),
-    *("optimizer", "average", "skip_outliers", "memory", "micro_batches"),
-)
-"""Options that say what a checkpoint holds, and so cannot change when its run goes on."""
-
-Options = TypeVar("Options", bound=RunOptions)
-
 BEST = "best"
 """Where in a run's directory the checkpoint with the lowest validation loss is."""
-
-STATE_KEYS = {"options", "source", "data_size", "history"}
-"""What a run needs to find in a checkpoint's state to go on."""
-
-
-def _working_directory() -> str:
-    """Empty where it is gone, which a run by absolute paths need not mind."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
 
 
 @dataclass
@@ -85,7 +63,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     predicted: int | None = None
-    started_in: str = field(default_factory=_working_directory)
+    started_in: str = field(default_factory=working_directory)
 
     @property
     def context(self) -> int:
@@ -158,78 +136,6 @@ def _from_preset(options: TrainOptions) -> tuple[models.Config, Dataset]:
     return replace(config, vocab=max(data.tokenizer.size, least)), data
 
 
-def resumed_options(directory: str | Path, **changes: Any) -> TrainOptions:
-    """The options a run was saved with, some of them changed; those of `FIXED` stay."""
-    return changed_options(directory, TrainOptions, FIXED, changes)
-
-
-def changed_options(
-    directory: str | Path,
-    cls: type[Options],
-    fixed: tuple[str, ...],
-    changes: dict[str, Any],
-    before: Mapping[str, Any] = MappingProxyType({}),
-    movable: tuple[str, ...] = (),
-) -> Options:
-    """The options a run of any task was saved with, some of them changed; the `fixed` ones may be
-    given, as a file of options does, but only as they were.
-
-    before: what runs did that were saved before these options were. movable: fixed paths that may
-    become others, since whoever resumes compares what lies there with the checkpoint's digests.
-    """
-    path, record = store.read_state(directory)
-    missing = (
-        STATE_KEYS - record["state"].keys() if isinstance(record["state"], dict) else STATE_KEYS
-    )
-    if missing:
-        raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
-    saved = {**before, **record["state"]["options"], "out": None}
-    were = build(cls, {**saved, "resume": None}, str(path))
-    saved |= {
-        option.name: _located(value, record["state"])
-        for option in fields(were)
-        if isinstance(value := getattr(were, option.name), Path)
-    }
-    if mixture := getattr(were, "mixture", ()):
-        sources = map(parsed_source, mixture)
-        saved["mixture"] = [f"{_located(p, record['state'])}:{weight}" for p, weight in sources]
-    were = build(cls, {**saved, "resume": directory}, str(path))
-    options = build(cls, {**saved, **changes, "resume": directory}, str(path))
-    digests = record["state"].get("digests")
-    for name in fixed:
-        now, then = getattr(options, name), getattr(were, name)
-        moved = name in movable and digests and isinstance(now, Path) and isinstance(then, Path)
-        if not (moved or _same(now, then)):
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{flag} cannot change when a run is resumed: the checkpoint depends on it "
-                f"(it was {then}, not {now})"
-            )
-    if is_scaled(options.dtype) != is_scaled(were.dtype):
-        raise ConfigError(
-            f"--dtype cannot change from {were.dtype} to {options.dtype} when a run is resumed: "
-            "only with float16 does the checkpoint hold the scale of the loss"
-        )
-    return options
-
-
-def _located(path: Path, state: Mapping[str, Any]) -> Path:
-    """A path of a saved run as it is found from here: a relative one is meant against the working
-    directory that the run was started in, or, where all has moved together, against this one."""
-    home = state.get("started_in")
-    if not isinstance(home, str) or home in ("", _working_directory()):
-        return path
-    there = home / path
-    return path if path.exists() and not there.exists() else there
-
-
-def _same(now: Any, then: Any) -> bool:
-    """Whether two values of an option are the same, or paths of one place."""
-    if isinstance(now, Path) and isinstance(then, Path):
-        return now.resolve() == then.resolve()
-    return bool(now == then)
-
-
 def saved_optimizer(directory: str | Path) -> Optimizer:
     """The optimizer whose state the newest checkpoint of a run holds; ConfigError where it
     averages no weights."""
@@ -253,12 +159,18 @@ def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path
     """The run of a checkpoint, to go on as `options` say with the `task` it had; `data`: the file
     that the task was made from. DataError where that is not what it was."""
     then = saved.state["options"]["data"]
-    same = _same(data, None if then is None else _located(Path(then), saved.state))
+    same = is_same(data, None if then is None else located(Path(then), saved.state))
     before, now = saved.state["data_size"], task.size
     if before != now and same:
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
             f"{task.source}, {now} tokens: give the right text with --data"
+        )
+    digests = [found.get(TEXT) for found in (saved.state.get("digests", {}), task.digests)]
+    if same and None not in digests and digests[0] != digests[1]:
+        raise DataError(
+            f"{task.source} has changed since {saved.path} was saved: give the right text with "
+            "--data"
         )
     directory = _resumed_directory(saved.path, options.out)
     require_writable(directory)

@@ -29,13 +29,14 @@ from fxad_nn.chat_data import read_conversations
 from fxad_nn.cli import main
 from fxad_nn.epochs import Epochs
 from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
-from fxad_nn.finetune import begin, copy_tokenizer, finetune, preview, resumed_finetune
-from fxad_nn.finetune_recipe import finetune_recipe
+from fxad_nn.finetune import begin, copy_tokenizer, finetune, preview
+from fxad_nn.finetune_recipe import finetune_recipe, resumed_finetune
 from fxad_nn.generate import generate
 from fxad_nn.lora import ALL_LINEAR, add_lora, merge_lora
 from fxad_nn.loss_scale import loss_scale
 from fxad_nn.losses import read_losses, write_table
 from fxad_nn.plot import draw
+from fxad_nn.recipe import recipe
 from fxad_nn.run import best_loss
 from fxad_nn.spec import named_leaves
 from fxad_nn.tokenizer import from_directory
@@ -699,6 +700,13 @@ def test_a_resumed_run_has_steps_of_its_own(brief):
             resumed_finetune(brief / "run", **{name: value})
     with pytest.raises(ConfigError, match="--epochs cannot change"):
         resumed_finetune(brief / "run", epochs=3.0)
+    with pytest.raises(ConfigError, match="of a run of finetune: .* fxad_nn finetune --resume"):
+        recipe(resume=brief / "run")
+    with pytest.raises(ConfigError, match="--epochs cannot change"):
+        finetune_recipe(resume=brief / "run", epochs=3.0)
+    assert finetune_recipe(resume=brief / "run", steps=4) == resumed_finetune(
+        brief / "run", steps=4
+    )
 
 
 def test_fewer_than_no_examples_cannot_be_shown(tmp_path, base, chats):

@@ -15,8 +15,8 @@ from fxad_nn import memory_choice
 from fxad_nn.cli import main
 from fxad_nn.errors import ConfigError
 from fxad_nn.finetune import begin as begin_finetune
-from fxad_nn.finetune import finetune, resumed_finetune
-from fxad_nn.finetune_recipe import finetune_recipe
+from fxad_nn.finetune import finetune
+from fxad_nn.finetune_recipe import finetune_recipe, resumed_finetune
 from fxad_nn.memory_choice import predicted
 from fxad_nn.run import begin, resumed_options
 from fxad_nn.train import train

@@ -19,8 +19,8 @@ import fxad_nn
 from fxad_nn import models, optim
 from fxad_nn.adapters import load_adapters
 from fxad_nn.errors import CheckpointError, ConfigError, DamageWarning
-from fxad_nn.finetune import finetune, resumed_finetune
-from fxad_nn.finetune_recipe import finetune_recipe
+from fxad_nn.finetune import finetune
+from fxad_nn.finetune_recipe import finetune_recipe, resumed_finetune
 from fxad_nn.generate import generate
 from fxad_nn.layers import conv1d, linear
 from fxad_nn.lora import ALL_LINEAR, add_lora, merge_lora, targeted, trainable

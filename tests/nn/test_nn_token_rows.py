@@ -18,8 +18,8 @@ from fxad_nn import models
 from fxad_nn.adapters import load_adapters, save_adapters
 from fxad_nn.cli import main
 from fxad_nn.errors import CheckpointError, ConfigError
-from fxad_nn.finetune import finetune, preview, resumed_finetune
-from fxad_nn.finetune_recipe import finetune_recipe
+from fxad_nn.finetune import finetune, preview
+from fxad_nn.finetune_recipe import finetune_recipe, resumed_finetune
 from fxad_nn.lora import Lora, add_lora, merge_lora, trainable
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.token_rows import add_rows, merge_rows, resized, rows_of, without_rows

@@ -17,6 +17,7 @@ from fxad_nn.data import random_batch
 from fxad_nn.errors import ConfigError, DataError, TrainingError
 from fxad_nn.evaluate import Evaluator
 from fxad_nn.files import written
+from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.generate import generate
 from fxad_nn.manifest import write_manifest
 from fxad_nn.optim import adamw
@@ -82,6 +83,7 @@ def test_a_run_is_resumed_from_another_directory(tmp_path, text, monkeypatch):
     (tmp_path / "away").mkdir()
     monkeypatch.chdir("away")
     assert resumed_options("../run").data == text
+    assert recipe("tiny", resume=Path("../run"), steps=2) == resumed_options("../run", steps=2)
     assert train(resumed_options("../run", steps=2)).run.step == 2
     text.write_text("the quick brown fox" * 50, "utf-8")
     with pytest.raises(DataError, match="give the right text"):
@@ -95,6 +97,12 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     with pytest.raises(ConfigError, match="--bias cannot change"):
         resumed_options(tmp_path / "run", bias=True)
     assert resumed_options(tmp_path / "run", bias=None, preset="tiny").preset == "tiny"
+    with pytest.raises(ConfigError, match="of a run of train: .* fxad_nn train --resume"):
+        finetune_recipe(resume=tmp_path / "run")
+    content = text.read_text("utf-8")
+    text.write_text(content[::-1], "utf-8")  # as many tokens
+    with pytest.raises(DataError, match="has changed since .* give the right text"):
+        train(resumed_options(tmp_path / "run"))
     text.write_text("the quick brown fox" * 50, "utf-8")
     with pytest.raises(DataError, match="give the right text"):
         train(resumed_options(tmp_path / "run"))
@@ -102,6 +110,8 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     other.write_text("THE QUICK BROWN FOX" * 50, "utf-8")
     with pytest.raises(DataError, match="'T'"):
         train(resumed_options(tmp_path / "run", data=other))
+    other.write_text(content, "utf-8")  # the old one, which has moved
+    assert train(resumed_options(tmp_path / "run", data=other, steps=2)).run.step == 2
 
 
 def test_a_directory_is_trained_in_by_one_process(tmp_path, text):
