@@ -49,6 +49,9 @@ ROWS = "token_adapter.trainable_tokens_delta"
 """What PEFT calls rows of token tables; they are whole rows, no differences."""
 TIED_HEAD = "lm_head.weight"
 """What PEFT calls the head, also that of a model that has none of its own."""
+BASE_LAYER = ".base_layer.weight"
+"""How PEFT ends the name of a weight that an adapter stands beside: it saves such a table of tokens
+whole, and takes it from there when it loads (`save_embedding_layers="auto"`)."""
 FACTORS = {"lora_A": "a", "lora_B": "b"}
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
@@ -221,7 +224,7 @@ def _read(
             values = _factor(tensor, (len(chosen), config.width), path)
             rows[place] = {"ids": jnp.asarray(np.array(chosen, np.int32)), "values": values}
             continue
-        if (leaf := whole.leaves.get(tensor.name)) is not None:
+        if (leaf := whole.leaves.get(tensor.name.replace(BASE_LAYER, ".weight"))) is not None:
             saved[leaf.name] = _factor(tensor, leaf.shape(tensor, path), path)
             continue
         module, _, factor = tensor.name.removesuffix(".weight").rpartition(".")

@@ -145,6 +145,22 @@ def test_modules_that_peft_trained_and_saved_whole(tmp_path, kind, modules, dtyp
     np.testing.assert_allclose(ours, wanted, atol=atol)
 
 
+def test_the_head_has_an_adapter(tmp_path):
+    """PEFT saves the table of such a head, too, and takes it from there."""
+    theirs = base(tmp_path / "base", "qwen2")
+    config = peft.LoraConfig(r=3, target_modules=["lm_head"], task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(theirs, config).eval()
+    with torch.no_grad():
+        theirs.lm_head.lora_B["default"].weight += 0.1
+        theirs.lm_head.base_layer.weight += 0.1
+    with pytest.warns(UserWarning, match="embedding"):
+        adapted.save_pretrained(tmp_path / "adapter")
+    model = fxad_nn.load(tmp_path / "base")
+    params, _ = load_adapters(tmp_path / "adapter", model.params, model.config)
+    ours = np.asarray(Model(params, model.config)(TOKENS), np.float32)
+    np.testing.assert_allclose(ours, logits_of(adapted), atol=1e-4)
+
+
 CASES = [
     ("llama", "all-linear", False),
     ("llama", ("q_proj", "v_proj"), True),
