@@ -37,10 +37,13 @@ from fxad_nn import gpt2, models
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import family_of
 from fxad_nn.files import replacing
-from fxad_nn.lora import Lora, adapters_of, changed, linear_modules, with_adapters
+from fxad_nn.hf import CONFIG as MODEL_CONFIG
+from fxad_nn.lora import Lora, adapters_of, changed, linear_modules, merge_lora, with_adapters
+from fxad_nn.model import Model, load
 from fxad_nn.spec import Leaf, named_leaves
 from fxad_nn.tensors import Stored, stored, warn_if_not_finite, write_tree
-from fxad_nn.token_rows import TABLES, row_specs, rows_of, with_rows
+from fxad_nn.token_rows import TABLES, resized, row_specs, rows_of, with_rows
+from fxad_nn.tokenizer import TOKENIZER, from_directory
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -144,6 +147,31 @@ def load_adapters(directory: str | Path, params: Any, config: models.Config) -> 
             "which this model's head is (PEFT keeps them one with ensure_weight_tying=True)"
         )
     return with_rows(with_adapters(_replaced(params, saved), adapters), rows), lora
+
+
+def merged_with_base(directory: str | Path) -> tuple[Model, Path]:
+    """The model that the adapters of a directory were made for, with them merged, and the directory
+    of its tokenizer: theirs, where they brought one, else the model's.
+
+    Raises CheckpointError where that model is not in the directory that adapter_config.json names,
+    and as `load_adapters`.
+    """
+    directory = Path(directory)
+    named = read(directory / CONFIG, SCHEMA, CheckpointError).get("base_model_name_or_path")
+    base = Path(named) if type(named) is str else Path()
+    if not (base / MODEL_CONFIG).is_file():
+        raise CheckpointError(
+            f"{directory} holds adapters alone, and the model that they were made for, "
+            f"{shown(named)}, is in no directory here: put it there, or merge them into it where "
+            "it is (fxad_nn.adapters.load_adapters, fxad_nn.lora.merge_lora, fxad_nn.save)"
+        )
+    model, home = load(base), base
+    params, config = model.params, model.config
+    if (directory / TOKENIZER).is_file():
+        home = directory
+        params, config = resized(params, config, from_directory(home).size, config.vocab)
+    merged, _ = merge_lora(load_adapters(directory, params, config)[0], config)
+    return Model(merged, config), home
 
 
 def _is_one_table(saved: dict[str, Any], whole: _Whole, table: Any) -> bool:

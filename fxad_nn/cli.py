@@ -28,9 +28,11 @@ from rich.text import Text
 
 from fxad.errors import FxadError
 from fxad_nn import chat_template, models, store
+from fxad_nn.adapters import CONFIG as ADAPTER_CONFIG
+from fxad_nn.adapters import merged_with_base
 from fxad_nn.chat import Chat, spelled
 from fxad_nn.errors import ConfigError, DataError, UserError, did_you_mean
-from fxad_nn.finetune import MERGED, Tuned, finetune, preview
+from fxad_nn.finetune import ADAPTER, MERGED, Tuned, finetune, preview
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
 from fxad_nn.generate import cast, generate
 from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
@@ -336,27 +338,62 @@ def _sample(given: dict[str, Any], output: Output) -> int:
     directory = given.pop("model")
     if (directory / MERGED / "config.json").is_file():  # a run that fine-tuned
         directory = directory / MERGED
+    elif (directory / ADAPTER / ADAPTER_CONFIG).is_file():
+        directory = directory / ADAPTER
     options = SampleOptions(**given)
     if options.dtype not in (None, *DTYPES):
         hint = did_you_mean(options.dtype, DTYPES)
         raise ConfigError(f"--dtype must be one of {', '.join(DTYPES)}, got {options.dtype}{hint}")
     if options.system is not None and not options.chat:
         raise ConfigError("--system is for a conversation: give --chat too")
+    if not directory.is_dir():
+        state = "is a file" if directory.exists() else "does not exist"
+        raise ConfigError(
+            f"{directory} {state}: give the directory of a run, a checkpoint or a model of Hugging "
+            "Face"
+        )
+    if (directory / "config.json").is_file() or (directory / ADAPTER_CONFIG).is_file():
+        if options.averaged:
+            raise ConfigError(
+                f"--averaged is for a run of train: {directory} holds one set of weights, which "
+                "are the averaged ones where finetune kept an average"
+            )
+        return _sample_published(directory, options, output)
+    if store.holds_checkpoint(directory):
+        _require_sampled(directory, options)
+    if options.chat:
+        raise ConfigError(f"--chat needs the directory of a chat model, and {directory} is none")
+    optimizer = saved_optimizer(directory) if options.averaged else None
+    found = store.load(directory, optimizer)
+    params = averaged(found.optimizer, found.params)
+    _write(params, found.config, found.tokenizer, options, output)
+    return 0
+
+
+def _require_sampled(directory: Path, options: SampleOptions) -> None:
+    """ConfigError for a run of finetune that is under way: its checkpoints hold no chat template,
+    and of adapters not what they are added to."""
+    path, record = store.read_state(directory)
+    trained = record["state"].get("options", {})
+    if "lora" in trained and (options.chat or trained["lora"] is not None):
+        raise ConfigError(
+            f"{path} is of a run that is not done: python -m fxad_nn finetune --resume {directory} "
+            "ends it, and saves what can be sampled"
+        )
+
+
+def _sample_published(directory: Path, options: SampleOptions, output: Output) -> int:
+    """As `_sample`, with a model's directory, or one of adapters."""
     if (directory / "config.json").is_file():
         template = chat_template.from_directory(directory) if options.chat else None
-        model, tokenizer = load(directory), from_directory(directory)
-        if template is not None:
-            return _talk(model.params, model.config, tokenizer, template, options, output)
-        _write(model.params, model.config, tokenizer, options, output)
-    elif options.chat:
-        state = "is none" if directory.exists() else "does not exist"
-        raise ConfigError(f"--chat needs the directory of a chat model, and {directory} {state}")
+        model, home = load(directory), directory
     else:
-        found = store.load(
-            directory, optimizer=saved_optimizer(directory) if options.averaged else None
-        )
-        params = averaged(found.optimizer, found.params) if options.averaged else found.params
-        _write(params, found.config, found.tokenizer, options, output)
+        model, home = merged_with_base(directory)
+        template = chat_template.from_directory(home) if options.chat else None
+    tokenizer = from_directory(home)
+    if template is not None:
+        return _talk(model.params, model.config, tokenizer, template, options, output)
+    _write(model.params, model.config, tokenizer, options, output)
     return 0
 
 

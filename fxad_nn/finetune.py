@@ -52,7 +52,7 @@ from fxad_nn.run import BEST, Run, fitted, new_directory, resumed
 from fxad_nn.samples import Prompt
 from fxad_nn.subwords import Subwords
 from fxad_nn.token_rows import add_rows, resized, row_specs, rows_of, with_rows
-from fxad_nn.tokenizer import Tokenizer, from_directory
+from fxad_nn.tokenizer import TOKENIZER, Tokenizer, from_directory
 from fxad_nn.tokenizer_config import SETTINGS, TOKENIZER_CONFIG
 from fxad_nn.train import Result, carry_out
 from fxad_nn.tuning import Corpus, Tuning, asked, split
@@ -408,7 +408,6 @@ def _best(run: Run) -> Any:
     return found.params if optimizer is None else averaged(found.optimizer, found.params)
 
 
-TOKENIZER = "tokenizer.json"
 TOKENIZER_FILES = (
     "tokenizer*",
     "special_tokens_map.json",

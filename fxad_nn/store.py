@@ -147,7 +147,8 @@ def latest(directory: str | Path) -> Path:
         return directory
     found = checkpoints(directory)
     if not found:
-        state = "holds no checkpoint" if directory.is_dir() else "does not exist"
+        state = "is a file" if directory.exists() else "does not exist"
+        state = "holds no checkpoint" if directory.is_dir() else state
         raise CheckpointError(f"{directory} {state}; give a directory that training has written")
     return found[-1]
 

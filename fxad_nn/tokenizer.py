@@ -197,6 +197,9 @@ def start_of(tokenizer: Any) -> list[int]:
     return [start] if [int(i) for i in framed[:1]] == [start] else []
 
 
+TOKENIZER = "tokenizer.json"
+
+
 def from_directory(path: str | Path) -> Subwords:
     """The tokenizer that a Hugging Face model's directory carries, with its special ids.
 
@@ -234,7 +237,7 @@ def _vocabulary(
     directory: Path, config: TokenizerConfig
 ) -> tuple[str, dict[str, Any], TokenizerConfig]:
     """The file with a directory's vocabulary, its description and the settings that go with it."""
-    path = directory / "tokenizer.json"
+    path = directory / TOKENIZER
     if path.is_file():
         return str(path), {"post_processor": None, **read(path, DESCRIPTION, DataError)}, config
     path = directory / "tokenizer.model"

@@ -511,6 +511,27 @@ def test_a_question_beyond_the_context_is_refused_and_the_chat_goes_on(base, cap
     assert len(counts) == 2
 
 
+def test_adapters_alone_are_sampled_beside_their_base(tmp_path, brief, capsys):
+    run = shutil.copytree(brief / "run", tmp_path / "run")
+    flags = ["sample", str(run), "--chat", "--prompt", "After 3?", "--tokens", "8"]
+    assert main(flags) == 0
+    merged = capsys.readouterr().out
+    shutil.rmtree(run / "merged")
+    for where in (run, run / "adapter"):
+        assert main([*flags[:1], str(where), *flags[2:]]) == 0
+        assert capsys.readouterr().out == merged
+    assert main([*flags, "--averaged"]) == 2
+    assert "--averaged is for a run of train" in capsys.readouterr().err
+    (brief / "model").rename(brief / "away")
+    assert main(flags) == 2
+    (brief / "away").rename(brief / "model")
+    assert "holds adapters alone, and the model that they were made for" in capsys.readouterr().err
+    shutil.rmtree(run / "adapter")
+    for more in ([], ["--chat"]):
+        assert main(["sample", str(run), *more]) == 2
+        assert f"finetune --resume {run} ends it" in capsys.readouterr().err
+
+
 def test_only_chat_models_talk(base, tmp_path, capsys):
     assert main(["sample", str(base), "--system", "Be brief."]) == 2
     assert "give --chat too" in capsys.readouterr().err
@@ -523,6 +544,8 @@ def test_only_chat_models_talk(base, tmp_path, capsys):
     )
     assert main(["sample", str(tmp_path / "missing"), "--chat"]) == 2
     assert "missing does not exist" in capsys.readouterr().err
+    assert main(["sample", str(plain / "config.json")]) == 2
+    assert "is a file: give the directory of a run, a checkpoint or" in capsys.readouterr().err
 
 
 def test_paths_may_be_texts(brief, tmp_path):
