@@ -171,7 +171,7 @@ def merged_with_base(directory: str | Path) -> tuple[Model, Path]:
         home = directory
         params, config = resized(params, config, from_directory(home).size, config.vocab)
     merged, _ = merge_lora(load_adapters(directory, params, config)[0], config)
-    return Model(merged, config), home
+    return Model(merged, config, model.generation), home
 
 
 def _is_one_table(saved: dict[str, Any], whole: _Whole, table: Any) -> bool:

@@ -388,7 +388,8 @@ def save_tuned(run: Run) -> tuple[list[Path], Rounding | None]:
         params = fxad.tree.map(lambda leaf: leaf.astype(dtype), params)
         saved.append(run.directory / MERGED)
         config = replace(run.config, dtype=dtype, products=None)
-        save_model(Model(params, config), saved[-1], options.max_shard_size)
+        model = Model(params, config, hf.read_generation(base))
+        save_model(model, saved[-1], options.max_shard_size)
         if options.new_tokens:
             save_tokenizer(base, _tokenizer(options), saved[-1])
         else:

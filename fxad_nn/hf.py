@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 
 import fxad.numpy as jnp
-from fxad.core.schema import Mismatch, anything, check, mapping, one_of, read, record, shown
+from fxad.core.schema import (
+    Mismatch,
+    anything,
+    canonical,
+    check,
+    mapping,
+    one_of,
+    read,
+    record,
+    shown,
+)
 from fxad.core.sizes import parse_bytes
 from fxad.errors import BadArgument
 from fxad_nn import models
@@ -84,6 +94,13 @@ def read_config(directory: str | Path) -> models.Config:
     """The configuration alone, of the dtype that the weights are stored in; raises as
     `read_model`."""
     return _described(Path(directory), None)[2]
+
+
+def read_generation(directory: str | Path) -> str:
+    """The fields of generation_config.json as JSON, for `write_model` to keep; "" without such a
+    file. CheckpointError where it is damaged."""
+    path = _inside(Path(directory), GENERATION)
+    return canonical(read(path, ENDS, CheckpointError)) if path.is_file() else ""
 
 
 def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family, models.Config]:
@@ -298,13 +315,16 @@ def write_model(
     config: models.Config,
     params: Any,
     max_shard_size: int | str = MAX_SHARD_SIZE,
+    generation: str = "",
 ) -> None:
     """Write config.json, generation_config.json and the weights, under published names.
 
     Weights of more than `max_shard_size` bytes are split over several files, with an index. A
     process that is killed leaves the model that was there or the new one; where configurations
     differ it may also leave weights without a config.json, but never with that of others. Other
-    files of the directory stay. Raises ConfigError for a size that is none, CheckpointError where
+    files of the directory stay. generation: what `read_generation` gave, with the settings that a
+    configuration does not have (temperature, top_p); "": those of the directory stay. Raises
+    ConfigError for a size that is none, CheckpointError where
     the tree is not the one of the configuration, where the family has no published form of it, and
     where the disk fails.
     """
@@ -312,6 +332,7 @@ def write_model(
     family, most = family_of(config), shard_bytes(max_shard_size)
     try:
         values = _written_config(family, config, params)
+        values[GENERATION] = _kept_generation(directory, generation) | values[GENERATION]
         _require_expressed(family, config, values[CONFIG], str(directory / CONFIG))
         tensors = dict(_published(family, config, params, str(directory)))
         texts = {name: json.dumps(content, indent=2) + "\n" for name, content in values.items()}
@@ -430,6 +451,17 @@ def _written_config(
     head = {"model_type": family.name, "architectures": [family.architecture]}
     values = {**head, "torch_dtype": dtype, **family.write(config)}
     return {CONFIG: values, GENERATION: {name: values[name] for name in IDS if name in values}}
+
+
+def _kept_generation(directory: Path, generation: str) -> dict[str, Any]:
+    """The settings to keep beside the ids that the configuration says: those that were read, else
+    those of the directory, whose ids may be another model's."""
+    found, others = generation, {"eos_token_id"}  # all of which are the configuration's `ends`
+    if not generation:
+        others = {*IDS}
+        with suppress(CheckpointError):  # what is damaged is written anew
+            found = read_generation(directory)
+    return {name: value for name, value in json.loads(found or "{}").items() if name not in others}
 
 
 UNPUBLISHED = {"dtype", "products", "activations", "recompute", "offload", "position_std"}

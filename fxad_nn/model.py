@@ -24,10 +24,12 @@ from fxad_nn.quantized import is_quantized
 from fxad_nn.vocabulary import require_ids
 
 
-@partial(fxad.tree.register_dataclass, data_fields=["params"], meta_fields=["config"])
+@partial(fxad.tree.register_dataclass, data_fields=["params"], meta_fields=["config", "generation"])
 @dataclass(frozen=True)
 class Model:
     """Parameters, a tree of arrays, and the configuration they belong to.
+
+    generation: the contents of generation_config.json, for `save` to write them again.
 
     >>> import fxad_nn
     >>> from fxad_nn import models, spec
@@ -39,6 +41,7 @@ class Model:
 
     params: Any
     config: models.Config
+    generation: str = ""
 
     def __call__(self, tokens: Any, segments: Any = None) -> Any:
         """Logits [batch, time, vocab] of tokens [batch, time] int, time <= context.
@@ -124,7 +127,7 @@ def load(
     fxad_nn.errors.CheckpointError: ...no-such-model...
     """
     config, params = hf.read_model(Path(directory), dtype, mapped, quantize)
-    return Model(params, config)
+    return Model(params, config, hf.read_generation(directory))
 
 
 def save(
@@ -133,7 +136,8 @@ def save(
     """Write config.json, generation_config.json and model.safetensors, as transformers reads them.
 
     Weights of more than `max_shard_size`, bytes or a text such as "5GB", are split over several
-    files with an index. The directory is made where it is missing; other files in it, such as a
+    files with an index. Settings of generation stay as they were read, such as a temperature. The
+    directory is made where it is missing; other files in it, such as a
     tokenizer's, stay. Raises ConfigError for a size that is none, CheckpointError where the model
     has no published form, holds parameters of no place in it, such as adapters, or where the disk
     fails.
@@ -148,4 +152,5 @@ def save(
     >>> bool((again([[1, 2]]) == fxad_nn.Model(params, config)([[1, 2]])).all())
     True
     """
-    hf.write_model(Path(directory), model.config, model.params, max_shard_size)
+    what = model.config, model.params, max_shard_size, model.generation
+    hf.write_model(Path(directory), *what)

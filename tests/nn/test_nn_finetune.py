@@ -69,6 +69,7 @@ def brief(tmp_path_factory):
     """The directory of a model, conversations and a run of two steps in `run`."""
     path = tmp_path_factory.mktemp("brief")
     model, data = write_model(path / "model", layers=1), write_chats(path / "chat.jsonl", 40)
+    (model / "generation_config.json").write_text('{"temperature": 0.6}', "utf-8")
     finetune(options(path, model, data, steps=2, eval_every=0))
     return path
 
@@ -516,6 +517,8 @@ def test_adapters_alone_are_sampled_beside_their_base(tmp_path, brief, capsys):
     flags = ["sample", str(run), "--chat", "--prompt", "After 3?", "--tokens", "8"]
     assert main(flags) == 0
     merged = capsys.readouterr().out
+    settings = json.loads((run / "merged" / "generation_config.json").read_text("utf-8"))
+    assert settings["temperature"] == 0.6
     shutil.rmtree(run / "merged")
     for where in (run, run / "adapter"):
         assert main([*flags[:1], str(where), *flags[2:]]) == 0

@@ -533,6 +533,26 @@ def test_weights_that_lie_askew_are_mapped_as_copies(tmp_path):
         fxad_nn.load(tmp_path, mapped=True)
 
 
+def test_settings_of_generation_stay(tmp_path):
+    """What was read is written again, elsewhere and in place; ends are the configuration's."""
+    fxad_nn.save(made(LLAMA), tmp_path / "a")
+    path = tmp_path / "a" / "generation_config.json"
+    ids = json.loads(path.read_text("utf-8"))
+    settings = {"temperature": 0.6, "do_sample": True, "unk_token_id": 3, "eos_token_id": [4, 2]}
+    path.write_text(json.dumps(settings), "utf-8")
+    model = fxad_nn.load(tmp_path / "a")
+    for name in ("b", "a"):
+        fxad_nn.save(model, tmp_path / name)
+        found = json.loads((tmp_path / name / "generation_config.json").read_text("utf-8"))
+        assert found == ids | settings
+    endless = replace(model, config=replace(model.config, ends=()))
+    fxad_nn.save(endless, tmp_path / "b")
+    assert fxad_nn.load(tmp_path / "b").config.ends == ()
+    fxad_nn.save(made(LLAMA), tmp_path / "a")  # of another model: but for ids what is there stays
+    found = json.loads(path.read_text("utf-8"))
+    assert found == ids | {"temperature": 0.6, "do_sample": True}
+
+
 def test_all_end_ids_are_read(tmp_path):
     fxad_nn.save(made(LLAMA), tmp_path)
     rewrite(tmp_path, eos_token_id=7)
