@@ -38,7 +38,7 @@ from fxad_nn.generate import cast, generate
 from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
 from fxad_nn.model import load
 from fxad_nn.optim import averaged
-from fxad_nn.options import add_options, build, option, parse
+from fxad_nn.options import add_options, build, option, parse, path_of
 from fxad_nn.plot import draw
 from fxad_nn.prepare import PrepareOptions, prepare
 from fxad_nn.recipe import TrainOptions, recipe
@@ -179,17 +179,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Make token shards of texts of any size, which train reads part by part.",
         allow_abbrev=False,
     )
-    preparing.add_argument("data", type=Path, nargs="+", help="UTF-8 texts, or .jsonl of documents")
+    preparing.add_argument(
+        "data", type=path_of, nargs="+", help="UTF-8 texts, or .jsonl of documents"
+    )
     add_options(preparing, PrepareOptions)
     sampling = commands.add_parser("sample", help="continue a text", allow_abbrev=False)
-    sampling.add_argument("model", type=Path, help="run, checkpoint or Hugging Face directory")
+    sampling.add_argument("model", type=path_of, help="run, checkpoint or Hugging Face directory")
     add_options(sampling, SampleOptions)
     plotting = commands.add_parser("plot", help="draw the losses of a run, even of one killed")
-    plotting.add_argument("run", type=Path, help="run directory")
+    plotting.add_argument("run", type=path_of, help="run directory")
     for command in (training, tuning):
         command.add_argument(
             "--config",
-            type=Path,
+            type=path_of,
             metavar="PATH",
             default=argparse.SUPPRESS,
             help="TOML file with options by the names of their flags",

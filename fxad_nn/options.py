@@ -52,18 +52,33 @@ def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
             shown = "|".join(field.metadata["choices"]) or kind.__name__.upper()
             if get_origin(kind) is tuple:
                 kind, shown = _texts, "A,B|@FILE"
+            elif kind is Path:
+                kind = path_of
             parser.add_argument(*flags, type=kind, metavar=shown, **common)
+
+
+EMPTY = "it is empty, as a variable is that was never set"
+"""Said of an option that is given as '': one that is left out means its default."""
+
+
+def path_of(value: str) -> Path:
+    """The path in a command line; Path("") would be the working directory."""
+    if not value:
+        raise argparse.ArgumentTypeError(EMPTY)
+    return Path(value)
 
 
 def _texts(value: str) -> tuple[str, ...]:
     """Texts between commas, or, of "@FILE", the lines of a file."""
-    if not value.startswith("@"):
-        return tuple(part for part in value.split(",") if part)
-    try:
-        lines = Path(value[1:]).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise argparse.ArgumentTypeError(f"{value[1:]} cannot be read: {error}") from error
-    return tuple(line for line in lines if line)
+    parts = value.split(",")
+    if value.startswith("@"):
+        try:
+            parts = Path(value[1:]).read_text("utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise argparse.ArgumentTypeError(f"{value[1:]} cannot be read: {error}") from error
+    if not any(parts):
+        raise argparse.ArgumentTypeError(f"{value} names nothing" if value else EMPTY)
+    return tuple(part for part in parts if part)
 
 
 def parse(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
@@ -146,6 +161,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     if type(value) is int and float in kinds and abs(value) < 1 << 1023:
         return float(value)
     if isinstance(value, str) and Path in kinds:
+        if not value:
+            raise ConfigError(f"{where} must be a path: {EMPTY}")
         return Path(value)
     if isinstance(value, list | tuple):
         for kind in kinds:

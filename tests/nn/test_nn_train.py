@@ -193,6 +193,8 @@ def test_sampling_is_repeatable_and_obeys_its_limits():
 
 
 def test_recipes_and_their_limits():
+    with pytest.raises(ConfigError, match="options: out must be a path: it is empty"):
+        recipe(out="")
     assert recipe("nano") == TrainOptions()
     assert recipe("gpt2").tokenizer == "gpt2"
     assert recipe("gpt2", batch=2).batch == 2
@@ -270,6 +272,10 @@ def test_the_command_line_trains_and_samples(tmp_path, text, capsys):
         (["train", "--threads", "5000"], "--threads must be at most 1024"),
         (["train", "--out", "/proc/fxad", "--data", "x"], "cannot write to /proc/fxad"),
         (["train", "--resume", "no/run"], "no/run does not exist"),
+        (["train", "--out", ""], "argument --out: it is empty"),
+        (["train", "--mixture", ""], "argument --mixture: it is empty"),
+        (["finetune", "--new-tokens", ","], "argument --new-tokens: , names nothing"),
+        (["sample", ""], "argument model: it is empty"),
         (["sample", "no/run"], "no/run does not exist"),
         (["sample", "no/run", "--dtype", "bfloat"], "got bfloat; did you mean 'bfloat16'"),
         (["trian"], "invalid choice: 'trian'"),
