@@ -54,11 +54,19 @@ def next_token(config: models.Config, vocab: int) -> Callable[..., Any]:
     return fxad.jit(step, donate_argnums=(1,), static_argnames=("seen",))
 
 
-def cast(params: Any, config: models.Config, dtype: str) -> tuple[Any, models.Config]:
-    """Parameters and configuration in another dtype, such as bfloat16: half the bytes to read."""
-    return fxad.tree.map(lambda p: jnp.asarray(p).astype(dtype), params), replace(
-        config, dtype=dtype
-    )
+def cast(params: Any, config: models.Config, dtype: Any) -> tuple[Any, models.Config]:
+    """Parameters and configuration in another dtype, such as bfloat16: half the bytes to read.
+
+    dtype: as `fxad_nn.load` takes it. Integers, such as ids of rows, stay. ConfigError for a dtype
+    that parameters cannot have.
+    """
+    name = models.dtype_name(dtype)
+
+    def narrowed(leaf: Any) -> Any:
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(name) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return fxad.tree.map(narrowed, params), replace(config, dtype=name)
 
 
 def generate(

@@ -67,7 +67,7 @@ DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
 
 def read_model(
     directory: str | Path,
-    dtype: str | None = None,
+    dtype: Any = None,
     mapped: bool = False,
     quantize: str | None = None,
 ) -> tuple[models.Config, Any]:
@@ -77,13 +77,15 @@ def read_model(
     borrow the memory of mapped files, and are not looked at for NaN. quantize: the format that
     matrices of linear layers and experts, but not the head's, are kept in; some rows of them are
     read at a time, mapped or not. Raises CheckpointError naming the file, and the field or tensor,
-    that is missing, damaged or not supported.
+    that is missing, damaged or not supported, and for a dtype that weights cannot have.
     """
     directory = Path(directory)
     if quantize is not None and quantize not in KINDS:
         raise ConfigError(f"weights cannot be quantised to {quantize!r}; choose from {KINDS}")
-    if dtype is not None and dtype not in DTYPES:
-        raise CheckpointError(f"{directory}: weights cannot be {dtype!r}; choose from {DTYPES}")
+    try:
+        dtype = None if dtype is None else models.dtype_name(dtype)
+    except ConfigError as error:
+        raise CheckpointError(f"{directory}: {error}") from error
     tensors, family, config = _described(directory, dtype)
     spec = models.family(config).spec(config)
     params = _read_params(tensors, family, config, spec, mapped, quantize, str(directory))
@@ -502,6 +504,8 @@ def _published(
             raise CheckpointError(f"{where}: {shown(name)} is no parameter of this model{hint}")
     require_all(found, wanted, where)
     for name, leaf in found.items():
+        if str(leaf.dtype) not in FLOATS:
+            raise CheckpointError(f"{where}: {name} is {leaf.dtype}; weights are one of {FLOATS}")
         check_shape(tuple(leaf.shape), wanted[name].shape, f"{where}: {name}")
         parts = family.tensors(name, wanted[name])
         if parts == [family.published(name)]:

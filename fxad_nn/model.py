@@ -99,15 +99,15 @@ def _logits(model: Model, tokens: Any, segments: Any) -> Any:
 
 def load(
     directory: str | Path,
-    dtype: str | None = None,
+    dtype: Any = None,
     mapped: bool = False,
     quantize: str | None = None,
 ) -> Model:
     """The model in a directory that Hugging Face, or `save`, wrote.
 
     Reads config.json, generation_config.json and safetensors, one file or several. Weights keep
-    the dtype they are stored in; `dtype` ("float32", "bfloat16" or "float16") converts them.
-    Leaves have the published layout.
+    the dtype they are stored in; `dtype` ("float32", "bfloat16" or "float16", also as
+    `fxad.numpy.bfloat16` or "bf16") converts them. Leaves have the published layout.
 
     mapped: weights of the stored dtype borrow the memory of their mapped files: nothing is read
     before it is used, and processes share it. Donated ones are copied first. The files must then
@@ -117,8 +117,8 @@ def load(
     a router's, in 4 or 8 bits, as `fxad_nn.quantized.Quantized`: frozen, for adapters and for
     generation. Some rows of a matrix at a time are read and quantised.
 
-    Raises CheckpointError naming the file, and the field or
-    tensor, that is missing, damaged or not supported.
+    Raises CheckpointError naming the file, and the field or tensor, that is missing, damaged or not
+    supported, and for a dtype that weights cannot have.
 
     >>> import fxad_nn
     >>> fxad_nn.load("no-such-model")
@@ -137,10 +137,10 @@ def save(
 
     Weights of more than `max_shard_size`, bytes or a text such as "5GB", are split over several
     files with an index. Settings of generation stay as they were read, such as a temperature. The
-    directory is made where it is missing; other files in it, such as a
-    tokenizer's, stay. Raises ConfigError for a size that is none, CheckpointError where the model
-    has no published form, holds parameters of no place in it, such as adapters, or where the disk
-    fails.
+    directory is made where it is missing; other files in it, such as a tokenizer's, stay.
+
+    Raises ConfigError for a size that is none, CheckpointError where the model has no published
+    form, holds integers, or parameters of no place in it, such as adapters, or the disk fails.
 
     >>> import fxad_nn, tempfile
     >>> from fxad_nn import models, spec

@@ -7,21 +7,26 @@ model.forward(params, tokens, config)
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+import fxad.numpy as jnp
 from fxad.core.schema import anything, check, nullable, number, one_of, record
 from fxad_nn import decoder, gpt2
 from fxad_nn.errors import ConfigError, did_you_mean
 from fxad_nn.families import FAMILIES
 from fxad_nn.loss import NONE, Penalties
 from fxad_nn.options import build
+from fxad_nn.precision import DTYPES as PRODUCTS
+from fxad_nn.precision import products_of
 
 Config = gpt2.Config | decoder.Config
 PRESETS: dict[str, Config] = {
     name: config for family in FAMILIES.values() for name, config in family.presets.items()
 }
 DTYPES = ("float32", "float16", "bfloat16")
+_SHORT = {name: products_of(name) for name in PRODUCTS}
 
 DESCRIPTION = record(
     {"family": one_of(*FAMILIES)},
@@ -75,6 +80,20 @@ class Module(Protocol):
         skip_ignored: bool = False,
     ) -> Any:
         """The mean cross-entropy of (tokens, targets), and what penalties add."""
+
+
+def dtype_name(dtype: Any) -> str:
+    """The one of `DTYPES` that a dtype of parameters means: given by that name or a short one such
+    as "bf16", or as `fxad.numpy.zeros` takes it. ConfigError for any other."""
+    name = _SHORT.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    with contextlib.suppress(TypeError, ValueError):
+        if name is not None and (found := str(jnp.dtype(name))) in DTYPES:
+            return found
+    said = repr(dtype) if isinstance(dtype, str) else getattr(dtype, "__name__", repr(dtype))
+    raise ConfigError(
+        f"parameters cannot be {said}; choose from {', '.join(DTYPES)}"
+        f"{did_you_mean(str(dtype), DTYPES)}"
+    )
 
 
 def preset(name: str, **changes: Any) -> Config:

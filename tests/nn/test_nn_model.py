@@ -480,6 +480,11 @@ def test_stored_dtypes_are_kept_or_converted(tmp_path):
     assert wide.config.dtype == "float32" and str(wide.params["norm"]["scale"].dtype) == "float32"
     with pytest.raises(CheckpointError, match="cannot be 'int8'; choose from"):
         fxad_nn.load(tmp_path, dtype="int8")
+    for same in (np.float32, jnp.float32, "f32"):
+        assert fxad_nn.load(tmp_path, dtype=same).config == wide.config
+    whole = replace(wide, params=fxad.tree.map(lambda p: p.astype("int32"), wide.params))
+    with pytest.raises(CheckpointError, match="is int32; weights are one of"):
+        fxad_nn.save(whole, tmp_path)
 
     def mixed(found):
         found["model.norm.weight"] = found["model.norm.weight"].astype(np.float32)

@@ -469,7 +469,8 @@ def test_a_mixture_of_experts_is_tuned_beside_its_quantised_experts(tmp_path):
     experts = tuned.result.run.task.frozen["blocks"][0]["mlp"]["experts"]
     assert {weight["weight"].shape for weight in experts.values()} == {(4, 64, 32), (4, 32, 64)}
     assert all(is_quantized(weight["weight"]) for weight in experts.values())
-    params, _ = load_adapters(tuned.saved[0], *vars(fxad_nn.load(base)).values())
+    model = fxad_nn.load(base)
+    params, _ = load_adapters(tuned.saved[0], model.params, model.config)
     assert "lora" in params["blocks"][0]["attention"]["q"]
 
 
