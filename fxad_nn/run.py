@@ -30,7 +30,7 @@ from fxad_nn.optim import Optimizer, averaged
 from fxad_nn.pretraining import TEXT, Pretraining
 from fxad_nn.recipe import RunOptions, TrainOptions, optimizer_of, resumed_options
 from fxad_nn.saved_options import is_same, located, working_directory
-from fxad_nn.spec import init_params, named_leaves
+from fxad_nn.spec import count_params, init_params, named_leaves
 from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
 
@@ -64,6 +64,15 @@ class Run:
     notes: list[str] = field(default_factory=list)
     predicted: int | None = None
     started_in: str = field(default_factory=working_directory)
+
+    def __repr__(self) -> str:
+        """In a line: where it is, and not the numbers of all its parameters."""
+        said = [f"step {self.step} of {self.options.steps}"]
+        for kind in ("train", "val"):
+            said += [f"{kind} loss {loss:.3f}" for _, loss in self.history[kind][-1:]]
+        if self.params is not None:  # as during a step
+            said.append(f"{count_params(self.params):,} parameters")
+        return f"Run({', '.join(said)} in {self.directory})"
 
     @property
     def context(self) -> int:

@@ -78,9 +78,9 @@ class Checkpoint:
     path: Path
     step: int
     config: models.Config
-    params: Any
-    optimizer: Any
-    tokenizer: tokenizer.Tokenizer
+    params: Any = field(repr=False)
+    optimizer: Any = field(repr=False)
+    tokenizer: tokenizer.Tokenizer = field(repr=False)
     state: dict[str, Any]
     facts: dict[str, str] = field(default_factory=dict)
 

@@ -57,6 +57,10 @@ def test_training_learns_reports_and_saves(tmp_path, text):
     assert result.val_loss < np.log(29)
     assert diary.heard == ["started", "step 30", "evaluated 30", "step 60", "saved step-00000060"]
     assert result.run.config.vocab == len(set(text.read_text("utf-8")))
+    said = (
+        r"Result\(run=Run\(step 60 of 60, train loss \d\.\d+, val loss .*, \d+,\d+ parameters in "
+    )
+    assert re.match(said, repr(result)) and len(repr(result)) < 1000
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, text):
