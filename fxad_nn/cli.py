@@ -45,7 +45,7 @@ from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import Run, fxad_version, saved_optimizer
 from fxad_nn.run_file import joined, read_options
 from fxad_nn.samples import latest
-from fxad_nn.screen import Bytes, Output, Screen, complain, console_on, say
+from fxad_nn.screen import Bytes, Output, Screen, complain, console_on, say, write_text
 from fxad_nn.tokenizer import Tokenizer, from_directory, start_of
 from fxad_nn.train import Result, train
 
@@ -310,7 +310,8 @@ def _conclude(result: Result, output: Output) -> None:
     console.print(loss, highlight=False)
     console.rule("sample")
     _write(run.weights, run.config, run.task.tokenizer, SampleOptions(window=run.context), output)
-    console.rule()
+    # Rich itself thinks of encodings without lines only where there is a title.
+    console.rule(characters="-" if console.options.ascii_only else "─")
     say(console, f"checkpoint: {result.checkpoint}")
     _draw(run, console)
 
@@ -407,7 +408,7 @@ def _write(
     params, config = _in_dtype(params, config, o)
     drawn = generate(params, config, tokens, o.tokens, vocab=tokenizer.size, **_limits(o))
     if o.prompt is not None:
-        console_on(output).out(tokenizer.decode(tokens), end="", highlight=False)
+        write_text(output, tokenizer.decode(tokens))
     _show(spelled(tokenizer, tokens, drawn), output)
 
 
@@ -470,12 +471,11 @@ def _limits(o: SampleOptions) -> dict[str, Any]:
 
 def _show(parts: Iterable[str], output: Output) -> None:
     """Print parts of a text as they come, for as long as somebody reads, and a line break."""
-    console = console_on(output)
     for part in parts:
-        console.out(part, end="", highlight=False)
+        write_text(output, part)
         if output.error is not None:
             return
-    console.out("")
+    write_text(output, "\n")
 
 
 def _prompt(tokenizer: Tokenizer, prompt: str | None) -> list[int]:

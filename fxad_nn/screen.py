@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -164,6 +165,20 @@ class Bytes:
 def console_on(output: Output) -> Console:
     """A console that writes to `output`."""
     return Console(file=output)  # type: ignore[arg-type]  # it needs no more of a file
+
+
+def write_text(output: Output, text: str) -> None:
+    """Write what a model or a person said: as it is, but on a terminal, which may take control
+    characters for commands, these but tabs and line breaks as escapes."""
+    if output.isatty():
+        text = "".join(_visible(character) for character in text)
+    output.write(text)
+    output.flush()
+
+
+def _visible(character: str) -> str:
+    controls = unicodedata.category(character) == "Cc" and character not in "\n\t"
+    return ascii(character)[1:-1] if controls else character
 
 
 def say(console: Console, text: str) -> None:

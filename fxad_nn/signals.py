@@ -24,6 +24,9 @@ class Stop:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
 
+    def __repr__(self) -> str:
+        return f"Stop({self.signal.name if self.signal else ''})"
+
     def is_set(self) -> bool:
         """Whether to stop."""
         return self.signal is not None

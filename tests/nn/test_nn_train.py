@@ -1,5 +1,6 @@
 """Training end to end on a tiny model: learning, resuming, stopping, sampling, the command line."""
 
+import io
 import json
 import re
 import signal
@@ -23,6 +24,7 @@ from fxad_nn.manifest import write_manifest
 from fxad_nn.optim import adamw
 from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import resumed_options
+from fxad_nn.screen import Output
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.step import train_step
 from fxad_nn.train import Listener, train
@@ -291,6 +293,15 @@ def test_the_command_line_names_mistakes(capsys, arguments, saying, tmp_path, mo
     assert status == 2
     assert saying in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_a_model_says_commands_no_terminal(terminal, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii", newline="")
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    cli._show(["a\x1b[2J\x9b", "\r\b\tb\n", "\u00e9"], Output(stream))
+    said = b"a\\x1b[2J\\x9b\\r\\x08\tb\n\\xe9\n" if terminal else b"a\x1b[2J\\x9b\r\b\tb\n\\xe9\n"
+    assert stream.buffer.getvalue() == said
 
 
 def test_too_large_a_batch_is_an_error_with_a_way_out(tmp_path, text, capsys):
