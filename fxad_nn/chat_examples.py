@@ -63,7 +63,7 @@ class Counts:
     truncated: int = 0
     """Used, without what is beyond the context."""
     empty: int = 0
-    """Left out: nothing in it is to be trained."""
+    """Left out: nothing in it is to be trained, or both answers of a pair are the same."""
     dropped: int = 0
     """Left out: longer than the context, and nothing to train within it, or not to be cut."""
     tokens: int = 0
@@ -148,16 +148,16 @@ def encoded(
 ) -> Iterator[Example | Pair]:
     """The examples that can be trained, none longer than `context` positions.
 
-    A pair is trained if both of its answers are. What is left out, or cut, is counted in `counts`.
-    Raises DataError for an item that cannot be encoded, or that is too long where `too_long` says
-    so.
+    A pair is trained if both of its answers are, and differ. What is left out, or cut, is counted
+    in `counts`. Raises DataError for an item that cannot be encoded, or that is too long where
+    `too_long` says so.
     """
     if too_long not in TOO_LONG:
         raise ConfigError(f"what is too long can be {', '.join(TOO_LONG)}, got {too_long!r}")
     for item in items:
         counts.read += 1
         whole = _each(item, encoder.example)
-        if not all(example.trained.any() for example in whole):
+        if not all(example.trained.any() for example in whole) or _is_one_answer(whole):
             counts.empty += 1
             continue
         longest = max(map(len, whole))
@@ -173,6 +173,12 @@ def encoded(
         counts.tokens += sum(map(len, kept))
         counts.trained += sum(int(example.trained.sum()) for example in kept)
         yield Pair(*kept) if len(kept) == 2 else kept[0]
+
+
+def _is_one_answer(examples: list[Example]) -> bool:
+    """Whether the answers of a pair are the same: neither can be preferred."""
+    ids = [example.ids for example in examples]
+    return len(ids) == 2 and np.array_equal(ids[0], ids[1])
 
 
 def _each(item: Item, encode: Callable[[Any], Example]) -> list[Example]:

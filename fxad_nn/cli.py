@@ -26,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+import fxad
 from fxad.errors import FxadError
 from fxad_nn import chat_template, models, store
 from fxad_nn.adapters import CONFIG as ADAPTER_CONFIG
@@ -150,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fxad_nn", description="Train and fine-tune models, and let them continue texts."
     )
+    parser.add_argument("--version", action="version", version=f"fxad {fxad.__version__}")
     names = "train|finetune|prepare|sample|plot"
     commands = parser.add_subparsers(dest="command", required=True, metavar=names)
     training = commands.add_parser(
@@ -242,7 +244,8 @@ def _prepare(given: dict[str, Any], console: Console) -> None:
         count = len(shards)
         if count:
             say(console, f"{split}: {count} shard{'s' if count > 1 else ''}, {shards[0]} ...")
-    say(console, f"{made.documents:,} documents, {made.tokens:,} tokens in {options.out}")
+    documents = "1 document" if made.documents == 1 else f"{made.documents:,} documents"
+    say(console, f"{documents}, {made.tokens:,} tokens in {options.out}")
     if options.val_share and not made.val:
         say(console, "no document was drawn for validation: train takes the end of the last shard")
 

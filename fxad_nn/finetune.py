@@ -93,6 +93,8 @@ def finetune(options: FinetuneOptions, listener: Listener | None = None) -> Tune
 def begin(options: FinetuneOptions) -> Run:
     """A run at step 0."""
     base = _required(options.model, "model")
+    if not (base / hf.CONFIG).is_file() and (base / MERGED / hf.CONFIG).is_file():
+        raise ConfigError(f"{base} is a run: the model that it made is {base / MERGED}")
     directory = new_directory(options.out, base.name or "tuned")
     if options.dtype is None and hf.read_config(base).dtype == "float16":
         options = replace(options, dtype="float16")  # whose gradients need a scaled loss
@@ -288,7 +290,7 @@ def _prompts(path: Path | None, encoder: Encoder) -> list[Prompt]:
     if path is None:
         return []
     try:
-        text = read_bytes(path, DataError, MOST_PROMPTS).decode("utf-8")
+        text = read_bytes(path, DataError, MOST_PROMPTS).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is no UTF-8 text (byte {error.start})") from error
     lines = [line for line in text.splitlines() if line.strip()]

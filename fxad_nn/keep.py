@@ -191,7 +191,10 @@ class Keeper:
         """
         run = self._run
         if isinstance(error, CheckpointError):
-            return  # its message says what is left
+            kept = run.checkpoint
+            if kept and kept.is_dir() and str(kept) not in str(error):  # as beside a best one
+                error.add_note(f"the newest checkpoint, {kept}, is whole")
+            return
         try:
             self.collect(wait=True)
         except Exception as failure:

@@ -135,15 +135,16 @@ def _is_conv1d(module: str, config: models.Config) -> bool:
 def targeted(config: models.Config, targets: tuple[str, ...] | str) -> list[str]:
     """The modules that the targets name, by our names. ConfigError for a target without any.
 
-    A target names a module by its published name or by the end of it after a dot, as in PEFT.
+    A target names a module by its published name or by the end of it after a dot, as in PEFT, or is
+    "all-linear": all but the head.
     """
     modules = {name: family_of(config).published(name) for name in linear_modules(config)}
-    if targets == ALL_LINEAR:
-        return [name for name in modules if name.startswith("blocks.")]
     wanted = (targets,) if isinstance(targets, str) else targets
     found: set[str] = set()
     for target in wanted:
         some = {n for n, theirs in modules.items() if f".{theirs}".endswith(f".{target}")}
+        if target == ALL_LINEAR:
+            some = {name for name in modules if name.startswith("blocks.")}
         if not some:
             ends = {theirs.rpartition(".")[2] for theirs in modules.values()} | {ALL_LINEAR}
             raise ConfigError(

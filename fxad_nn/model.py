@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import fxad
+import fxad.numpy as jnp
 from fxad_nn import hf, models
 from fxad_nn.errors import DataError
 from fxad_nn.quantized import is_quantized
@@ -56,6 +57,7 @@ class Model:
         if isinstance(tokens, np.ndarray | list | tuple):
             require_ids(tokens, self.config.vocab, "tokens")
             tokens = np.asarray(tokens, np.int32)
+        _require_integers(tokens, "tokens")
         if tokens.ndim != 2:
             raise DataError(
                 f"tokens must be [batch, time], got {list(tokens.shape)}: one text is [tokens]"
@@ -65,7 +67,10 @@ class Model:
                 f"tokens {list(tokens.shape)} hold none: a text needs at least one token"
             )
         if isinstance(segments, np.ndarray | list | tuple):
+            require_ids(segments, 1 << 31, "segments")
             segments = np.asarray(segments, np.int32)
+        if segments is not None:
+            _require_integers(segments, "segments")
         if segments is not None and segments.shape != tokens.shape:
             raise DataError(
                 f"segments are numbers of documents, one for each token {list(tokens.shape)}, got "
@@ -80,6 +85,13 @@ class Model:
         kept = {str(leaf.format if is_quantized(leaf) else leaf.dtype) for leaf in leaves}
         dtypes = "/".join(sorted(kept))
         return f"Model({count:,} parameters, {dtypes}; {_brief(self.config)})"
+
+
+def _require_integers(array: Any, what: str) -> None:
+    """DataError for what is no array of integers, as a text is that was not encoded."""
+    if not jnp.issubdtype(getattr(array, "dtype", None) or object, jnp.integer):
+        said = getattr(array, "dtype", type(array).__name__)
+        raise DataError(f"{what} must be integers [batch, time], such as ids of tokens; got {said}")
 
 
 def _brief(config: models.Config) -> str:

@@ -31,14 +31,12 @@ from fxad_nn.pretraining import TEXT, Pretraining
 from fxad_nn.recipe import RunOptions, TrainOptions, optimizer_of, resumed_options
 from fxad_nn.saved_options import is_same, located, working_directory
 from fxad_nn.spec import count_params, init_params, named_leaves
+from fxad_nn.store import BEST
 from fxad_nn.task import Task
 from fxad_nn.tokenizer import Tokenizer, from_directory
 
 GPT2_IDS = 50257
 """llm.c's shards hold GPT-2's ids."""
-
-BEST = "best"
-"""Where in a run's directory the checkpoint with the lowest validation loss is."""
 
 
 @dataclass

@@ -46,7 +46,7 @@ def read_options(path: str | Path, cls: type) -> dict[str, Any]:
     """
     path = Path(path)
     try:
-        found = tomllib.loads(read_bytes(path, ConfigError, LARGEST).decode("utf-8"))
+        found = tomllib.loads(read_bytes(path, ConfigError, LARGEST).decode("utf-8-sig"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is no TOML: {error}") from error
     known = {field.name for field in dataclasses.fields(cls)}

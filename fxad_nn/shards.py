@@ -10,6 +10,7 @@ write_shard(Path("mine.bin"), ids)
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,6 +43,8 @@ def read_shard(path: str | Path, vocab: int) -> TokenFile:
     known, dtype = KINDS[magic]
     if version != known:
         raise DataError(f"{path} is a token shard of version {version}; only {known} is known")
+    if not count:
+        raise DataError(f"{path} is a token shard that holds no tokens")
     expected = HEADER_BYTES + np.dtype(dtype).itemsize * count
     if count < 1 or size != expected:
         state = "truncated" if size < expected else "damaged"
@@ -112,19 +115,30 @@ class ShardWriter:
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None and self._file is not None:
-            self._finish()
+            with self._writing():
+                self._finish()
         self._open.__exit__(*error)
 
     def add(self, ids: np.ndarray) -> None:
         """Write ids [length] after those before."""
         while len(ids):
-            file = self._file or self._begin()
             part, ids = ids[: self._most - self._count], ids[self._most - self._count :]
-            file.write(_content(part, self._wide, self.shards[-1]))
-            self._count += len(part)
-            self.tokens += len(part)
-            if self._count == self._most:
-                self._finish()
+            with self._writing():
+                file = self._file or self._begin()
+                file.write(_content(part, self._wide, self.shards[-1]))
+                self._count += len(part)
+                self.tokens += len(part)
+                if self._count == self._most:
+                    self._finish()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """An error of the disk names the shard."""
+        try:
+            yield
+        except OSError as error:
+            what = f"{error.strerror}; the shards before it are whole"
+            raise OSError(error.errno, what, str(self.shards[-1])) from error
 
     def _begin(self) -> BinaryIO:
         self.shards.append(self._directory / f"{self._name}_{len(self.shards):06d}.bin")

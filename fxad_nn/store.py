@@ -51,6 +51,9 @@ MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 TOKENIZER, STATE = "tokenizer.json", "state.json"
 FILES = (MODEL, OPTIMIZER, TOKENIZER, STATE)
 
+BEST = "best"
+"""Where in a run's directory the checkpoint with the lowest validation loss is."""
+
 LOSSES = array(array(number(), least=2, most=2))
 RUN_STATE = record(
     {},
@@ -149,6 +152,11 @@ def latest(directory: str | Path) -> Path:
     if not found:
         state = "is a file" if directory.exists() else "does not exist"
         state = "holds no checkpoint" if directory.is_dir() else state
+        if best := checkpoints(directory / BEST):
+            raise CheckpointError(
+                f"{directory} {state} but its best, {best[-1]}: give that directory (and --out DIR "
+                "to go on from it elsewhere)"
+            )
         raise CheckpointError(f"{directory} {state}; give a directory that training has written")
     return found[-1]
 

@@ -52,12 +52,15 @@ def find_text(path: str | Path | None, download: bool = True) -> Text:
 
 
 def read_text(path: str | Path) -> str:
-    """The contents of a UTF-8 file; a missing, empty or undecodable one is a DataError."""
+    """The contents of a UTF-8 file, without the mark that some editors put before them (U+FEFF);
+    a missing, empty or undecodable one is a DataError."""
     path = Path(path)
     if not path.is_file():
+        if path.exists():
+            raise DataError(f"{path} is no regular file: a text is read from one")
         raise DataError(f"there is no file {path}{_similar_file(path)}")
     try:
-        content = path.read_bytes().decode("utf-8")
+        content = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -68,6 +68,11 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
             f"the run has done {run.step} steps, which are all of --steps {run.options.steps}: "
             "nothing is trained"
         )
+    elif run.options.warmup > run.options.steps:
+        listener.warned(
+            f"the learning rate rises over --warmup {run.options.warmup} steps, and the run ends "
+            f"after --steps {run.options.steps}: it never reaches --learning-rate"
+        )
     with reserved(run.directory) as place, closing(Keeper(run, place, listener)) as keeper:
         with stopping() as stop:
             try:

@@ -46,7 +46,10 @@ def checked_ids(ids: Any, size: int) -> list[int]:
 def require_ids(ids: Any, vocab: int, what: str, ignored: int | None = None) -> None:
     """DataError naming the first of the integers `ids` that is outside the vocabulary, its
     position and the vocabulary's size; `ignored` may stand among targets that do not count."""
-    ids = np.asarray(ids)
+    try:
+        ids = np.asarray(ids)
+    except ValueError as error:
+        raise DataError(f"{what} must be rows of one length, which these are not") from error
     if not ids.size:
         return
     if ids.dtype.kind not in "iu":

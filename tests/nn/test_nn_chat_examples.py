@@ -114,7 +114,8 @@ def test_a_pair_is_trained_if_both_answers_are():
     assert (counts.used, counts.trained, len(pair)) == (1, 10, 14)
     nothing = Preference(better, said(("u", "Hi"), given=1), "x")
     assert list(encoded([nothing], ENCODER, 64, "truncate", counts)) == []
-    assert counts.empty == 1
+    assert list(encoded([Preference(better, better, "x")], ENCODER, 64, "drop", counts)) == []
+    assert counts.empty == 2
 
 
 def test_errors_name_the_line():

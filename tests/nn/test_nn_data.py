@@ -95,6 +95,13 @@ def test_unusable_text_is_refused(tmp_path, content, saying):
     assert str(path) in str(caught.value)
 
 
+def test_a_mark_before_a_text_is_no_part_of_it(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes("\ufeff".encode() + b"ab" * 20)
+    assert "\ufeff" not in open_data(path).tokenizer.to_json()
+    assert open_data(path, "byte").train[0][:1] == ord("a")
+
+
 def test_a_missing_file_suggests_its_neighbour(tmp_path):
     (tmp_path / "input.txt").write_text("abc", "utf-8")
     with pytest.raises(DataError, match=r"did you mean 'input\.txt'"):
@@ -103,6 +110,8 @@ def test_a_missing_file_suggests_its_neighbour(tmp_path):
         open_data(tmp_path / "nowhere" / "input.txt")
     with pytest.raises(DataError, match="no file"):
         open_data(tmp_path / "gone.bin")
+    with pytest.raises(DataError, match="/dev/null is no regular file"):
+        open_data("/dev/null")
 
 
 def test_the_default_text_falls_back_in_order(monkeypatch, private_cache):
@@ -216,6 +225,7 @@ def test_damaged_shards_are_named(tmp_path):
     assert "header" in reading(b"")
     negative = good[:8] + np.int32(-5).tobytes() + good[12:]
     assert "damaged" in reading(negative)
+    assert "holds no tokens" in reading(good[:8] + bytes(HEADER_BYTES - 8))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"no \.bin"):
         open_data(tmp_path / "empty")

@@ -325,6 +325,8 @@ def test_what_made_the_run_cannot_change_when_it_goes_on(brief):
         resumed_finetune(run, lora=8)
     with pytest.raises(ConfigError, match="already holds a checkpoint"):
         finetune(options(brief, brief / "model", data))
+    with pytest.raises(ConfigError, match="run is a run: the model that it made is .*run/merged"):
+        finetune(options(brief, run, data, out=brief / "other"))
     more = data.read_bytes() + data.read_bytes().splitlines(keepends=True)[0]
     said = r"was trained on .*chat.jsonl \([0-9a-f]{12}\); now"
     with changed(data, more), pytest.raises(DataError, match=said):

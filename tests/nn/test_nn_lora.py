@@ -63,6 +63,8 @@ def test_targets_are_published_names():
     assert targeted(LLAMA, ("layers.1.mlp.up_proj", "lm_head")) == ["blocks.1.mlp.up", "head"]
     assert len(targeted(LLAMA, "all-linear")) == 14
     assert "head" not in targeted(LLAMA, "all-linear")
+    whole = [*targeted(LLAMA, "all-linear"), "head"]
+    assert set(targeted(LLAMA, ("all-linear", "lm_head"))) == set(whole)
     assert targeted(GPT2, ("c_attn",))[0] == "blocks.0.attention.qkv"
     experts = models.preset("mixtral-8x7b")
     assert {name.split(".")[2] for name in targeted(experts, "all-linear")} == {"attention"}

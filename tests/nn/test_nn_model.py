@@ -159,6 +159,16 @@ def test_a_model_says_what_it_is_and_what_it_takes():
         DataError, match=r"must be \[batch, time\], got \[3\]: one text is \[tokens\]"
     ):
         model([1, 2, 3])
+    for tokens, saying in [
+        ("hello", "tokens must be integers .*, such as ids of tokens; got str"),
+        ([[1, 2], [3]], "tokens must be rows of one length"),
+        (jnp.zeros((1, 2)), "tokens must be integers .* got float32"),
+    ]:
+        with pytest.raises(DataError, match=saying):
+            model(tokens)
+    for segments in ([[0.0, 1.0]], jnp.zeros((1, 2)), "ab"):
+        with pytest.raises(DataError, match="segments must (be|hold) integers"):
+            model([[1, 2]], segments)
     with pytest.raises(
         AttributeError, match="has no attribute 'laod'; known: Model, load, read_tr"
     ):

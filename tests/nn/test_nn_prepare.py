@@ -193,6 +193,16 @@ def test_files_that_cannot_be_read_are_named(tmp_path, name, content, saying):
     assert not list(out.glob("*")) and not list(out.glob(".*"))
 
 
+def test_a_full_disk_names_the_shard(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    data = write_lines(tmp_path / "a.jsonl", ["one"])
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"No space left .*: '.*/out/train_000000.bin'"):
+        prepare([data], PrepareOptions(out=tmp_path / "out", tokenizer="byte"))
+
+
 def test_options_that_cannot_be_are_refused(tmp_path, monkeypatch):
     for wrong, saying in [
         ({"val_share": 1.0}, "--val-share must be in"),

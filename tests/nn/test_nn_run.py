@@ -173,6 +173,17 @@ def test_a_disk_that_fills_up_ends_a_run_with_what_is_whole(tmp_path, text, caps
     assert "could not save the checkpoint" in message and "No space left" in message
     assert f"{whole} is still whole" in message and whole.name == "step-00000002"
     assert "step-00000004" not in captured.out
+    best = ("--out", tmp_path / "other", "--best", "--eval-every", 4, "--warmup", 50)
+    assert cli.main([str(argument) for argument in (*arguments, *numbers, *best)]) == 2
+    warning, message, note = capsys.readouterr().err.splitlines()
+    assert "over --warmup 50 steps, and the run ends after --steps 8" in warning
+    assert "could not save the checkpoint" in message and "best/step-00000004" in message
+    newest = store.latest(tmp_path / "other")
+    assert note == f"the newest checkpoint, {newest}, is whole"
+    (tmp_path / "left" / "best").mkdir(parents=True)
+    newest.rename(tmp_path / "left" / "best" / newest.name)
+    assert cli.main(["train", "--resume", str(tmp_path / "left")]) == 2
+    assert "left holds no checkpoint but its best, " in capsys.readouterr().err
 
 
 # Optimizers

@@ -27,7 +27,7 @@ def text(tmp_path):
 
 def written(tmp_path, content):
     path = tmp_path / "run.toml"
-    path.write_text(content)
+    path.write_text(content, "utf-8")
     return path
 
 
@@ -40,7 +40,7 @@ def test_options_are_read_by_the_names_of_their_flags(tmp_path):
         "data": tmp_path.__class__("x"),
         "lora": 4,
     }
-    half = written(tmp_path, "precision = 'fp16'\nnew-tokens = ['<a>', '<b,>']\n")
+    half = written(tmp_path, "\ufeffprecision = 'fp16'\nnew-tokens = ['<a>', '<b,>']\n")
     assert read_options(half, FinetuneOptions) == {"dtype": "fp16", "new_tokens": ("<a>", "<b,>")}
     for cls in (TrainOptions, FinetuneOptions):  # every default that TOML can say
         values = {f.name: f.default for f in fields(cls) if f.default is not None}

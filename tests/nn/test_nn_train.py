@@ -13,6 +13,7 @@ import pytest
 from short_run import options
 
 import fxad
+from fxad.__main__ import main as fxad_main
 from fxad_nn import cli, models, store
 from fxad_nn.data import random_batch
 from fxad_nn.errors import ConfigError, DataError, TrainingError
@@ -341,6 +342,10 @@ def test_help_lists_every_option(capsys):
     assert "--no-bias" in shown
     assert "cosine" in shown
     assert "nano" in shown
+    for command in (cli.main, fxad_main):
+        with pytest.raises(SystemExit, match="^0$"):
+            command(["--version"])
+        assert capsys.readouterr().out == f"fxad {fxad.__version__}\n"
 
 
 SHORT = ("train", "--preset", "tiny", "--steps", "2", "--out", "run", "--data")
