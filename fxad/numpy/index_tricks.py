@@ -16,7 +16,7 @@ import numpy as np
 
 from fxad.api.indices import reaching
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch, UnsupportedError
+from fxad.core.errors import BadArgument, ShapeError, UnsupportedError
 from fxad.numpy.core import asarray, cast, known_values, no_inplace, promoted, shape_tuple, value_of
 from fxad.numpy.creation import arange, linspace
 from fxad.numpy.elementwise import clip, where
