@@ -299,7 +299,7 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Array:
     """
     if len(condlist) != len(choicelist):
         raise BadArgument(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
-    if not condlist:
+    if not len(condlist):  # an array of conditions has no truth of its own
         raise BadArgument("select: needs at least one condition")
     values = promoted("select", *choicelist, default, numbers=False)
     out = values[-1]

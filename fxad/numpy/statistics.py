@@ -213,6 +213,8 @@ def _ordered(value: Array, axes: tuple[int, ...]) -> Array:
 
 def _fractions(name: str, q: Any, dtype: np.dtype) -> Array:
     """q between 0 and 1."""
+    if isinstance(q, int | float):
+        return cast(asarray(float(np.clip(q, 0, 1))), dtype)
     fractions = asarray(q)
     if fractions.ndim > 1:
         raise ShapeError(f"{name}: q must be a number or a vector, not {fractions.type}")

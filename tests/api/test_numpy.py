@@ -134,6 +134,8 @@ def test_nan_and_order():
     same(jnp.sort(x), np.sort(x))
     same(jnp.argsort(x), np.argsort(x, kind="stable"))
     same(jnp.nan_to_num(x), np.nan_to_num(x))
+    chosen = (np.stack([x > 0, x < 0]), np.stack([x, -x]), np.float32(7))
+    same(jnp.select(*chosen), np.select(*chosen))
     same(jnp.heaviside(x, 0.5), np.heaviside(x, np.float32(0.5)))
     z = np.stack([x, x[::-1]], -1).view(np.complex64)
     for given in ({}, {"nan": 3.0, "posinf": 4.0, "neginf": 5.0}):
