@@ -6,16 +6,26 @@ inverse.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 from fxad.api.custom import custom_jvp
+from fxad.core.lazy import later
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as e
 from fxad.numpy import reductions
-from fxad.numpy.creation import arange, diagonal, eye, ones
+from fxad.numpy.core import spread_to
+from fxad.numpy.creation import arange, eye, ones, zeros, zeros_like
+from fxad.numpy.joining import concatenate
 from fxad.numpy.manipulation import matrix_transpose
-from fxad.numpy.selection import take_along_axis
 from fxad.trace.array import Array
+
+if TYPE_CHECKING:
+    from fxad.lax import branches
+else:
+    branches = later("fxad.lax.branches")
+
+_PAIRS = {2: [(0, 1)], 3: [(1, 2), (2, 0), (0, 1)]}  # columns of the minors
 
 
 def expanded(a: Array) -> Array:
@@ -35,9 +45,6 @@ def expanded(a: Array) -> Array:
     return first[..., 0] * minor[1, 2] + first[..., 1] * minor[2, 0] + first[..., 2] * minor[0, 1]
 
 
-_PAIRS = {2: [(0, 1)], 3: [(1, 2), (2, 0), (0, 1)]}
-
-
 @custom_jvp
 def factored(a: Array) -> Array:
     """The determinant of matrices [..., n, n], by LU."""
@@ -47,35 +54,63 @@ def factored(a: Array) -> Array:
 
 @factored.defjvp
 def _factored_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    cofactors = matrix_transpose(_adjugate(primals[0]))
-    return factored(primals[0]), reductions.sum(cofactors * tangents[0], (-2, -1))
+    value = factored(primals[0])
+    cofactors = matrix_transpose(_adjugate(primals[0], value))
+    return value, reductions.sum(cofactors * tangents[0], (-2, -1))
 
 
-def _adjugate(a: Array) -> Array:
-    """det(a) inv(a), also where a is singular; [..., n, n].
+def _adjugate(a: Array, det: Array) -> Array:
+    """adj(a) [..., n, n], of matrices whose determinants are known: det(a) inv(a) where that
+    exists, for both come from the same pivots, however small the last one is."""
+    regular = det != 0
 
-    By a = P^T L U with only the last pivot u of U zero, if a's rank is n - 1: let V be U with 1 for
-    u, then adj(U) = p V^-1 diag(u, ..., u, 1), p the product of the other pivots. The column of the
-    first zero pivot is a sum of those before it: it moves to the end, so its pivot is the last. If
-    others are zero even so, the rank is below n - 1 and the adjugate is zero.
+    def of_regular(a: Array) -> Array:
+        return _each(det) * _inverse(a)
+
+    def of_any(a: Array) -> Array:
+        # chosen before it is inverted: the derivatives of a NaN that is left out are NaN
+        known = e.where(_each(regular), a, eye(a.shape[-1], dtype=a.dtype))
+        return e.where(_each(regular), of_regular(known), _bordered(a))
+
+    return branches.cond(reductions.all(regular), of_regular, of_any, a)
+
+
+def _bordered(a: Array) -> Array:
+    """adj(a) by the inverse of m = [[a, b], [b^T, 0]], which exists down to rank n - 1.
+
+    Let its blocks be [[p, q], [r^T, s]]. Where a is regular, with t = -b^T inv(a) b, they are
+    s = 1 / t, p = inv(a) + s inv(a) b b^T inv(a), q r^T = s^2 inv(a) b b^T inv(a), and
+    det(m) = t det(a). So adj(a) = det(m) (s p - q r^T), polynomials on both sides, equal for all a.
+    b: any vector that no usual matrix is orthogonal to, of the size of a's entries.
     """
-    places = arange(a.shape[-1])
-    end = a.shape[-1] - 1
-    zero = diagonal(OPS["lu"](OPS["stop_gradient"](a))[0], axis1=-2, axis2=-1) == 0
-    moved = e.where(zero.any(-1), zero.argmax(-1), end)[..., None]
-    order = e.where(places < moved, places, e.where(places == end, moved, places + 1))
-    back = e.where(places < moved, places, e.where(places == moved, end, places - 1))
+    size = a.shape[-1]
+    sizes = OPS["stop_gradient"](e.sqrt(reductions.mean(e.abs(a) ** 2, -1)))
+    b = (0.7 + e.cos(1 + 2.4 * arange(size))) * reductions.max(sizes, -1, keepdims=True)
+    corner = zeros((*b.shape[:-1], 1), b.dtype)
+    column = concatenate([b, corner], -1)[..., None].astype(a.dtype)
+    rows = concatenate([a, matrix_transpose(column[..., :-1, :])], -2)
+    m = concatenate([rows, column], -1)
+    det, inverse = factored(m), _inverse(m)
+    p, q = inverse[..., :size, :size], inverse[..., :size, size:]
+    r, s = inverse[..., size:, :size], inverse[..., size:, size:]
+    return e.where(_each(det) != 0, _each(det) * (s * p - q * r), _of_low_rank(a))
 
-    lu, swaps, perm = OPS["lu"](take_along_axis(a, order[..., None, :], -1))
-    pivots = diagonal(lu, axis1=-2, axis2=-1)
-    odd = (reductions.sum(swaps != places, -1) + end - moved[..., 0]) % 2
-    product = reductions.prod(pivots[..., :-1], -1) * e.where(odd, -1, 1)
-    scale = e.where(places == end, 1, pivots[..., -1:])
-    corner = (places == end) & (places == end)[:, None]
-    regular = (product != 0)[..., None, None]
-    # chosen before the division by pivots: the derivatives of a NaN that is left out are NaN
-    upper = e.where(regular & ~corner, lu, eye(end + 1, dtype=a.dtype))
-    rows = (perm[..., None] == places).astype(a.dtype)
-    inner = OPS["triangular_solve"](lu, rows, lower=True, unit=True) * scale[..., None]
-    outer = OPS["triangular_solve"](upper, inner, lower=False, unit=False)
-    return take_along_axis(outer * product[..., None, None], back[..., None], -2)
+
+@custom_jvp
+def _of_low_rank(a: Array) -> Array:
+    """The adjugate below rank n - 1: zero, with derivatives that are not known, so NaN."""
+    return zeros_like(a)
+
+
+@_of_low_rank.defjvp
+def _of_low_rank_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    return _of_low_rank(primals[0]), tangents[0] * math.nan
+
+
+def _inverse(a: Array) -> Array:
+    return OPS["solve"](a, spread_to(eye(a.shape[-1], dtype=a.dtype), a.shape))
+
+
+def _each(values: Array) -> Array:
+    """A value for each matrix, against its entries."""
+    return values[..., None, None]
