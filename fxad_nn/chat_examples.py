@@ -63,18 +63,24 @@ class Counts:
     truncated: int = 0
     """Used, without what is beyond the context."""
     empty: int = 0
-    """Left out: nothing in it is to be trained, or both answers of a pair are the same."""
+    """Left out: nothing in it is to be trained."""
     dropped: int = 0
     """Left out: longer than the context, and nothing to train within it, or not to be cut."""
     tokens: int = 0
     trained: int = 0
+    equal: int = 0
+    """Used, though both answers of the pair are the same: neither can be preferred."""
 
     def __str__(self) -> str:
-        return (
+        said = (
             f"{self.read:,} read, {self.used:,} used ({self.tokens:,} tokens, {self.trained:,} "
             f"trained); {self.truncated:,} truncated, {self.empty:,} empty, "
             f"{self.dropped:,} dropped"
         )
+        if self.equal:
+            pairs = "1 pair" if self.equal == 1 else f"{self.equal:,} pairs"
+            said += f"; {pairs} with equal answers, which teach nothing"
+        return said
 
 
 class Encoder:
@@ -148,16 +154,16 @@ def encoded(
 ) -> Iterator[Example | Pair]:
     """The examples that can be trained, none longer than `context` positions.
 
-    A pair is trained if both of its answers are, and differ. What is left out, or cut, is counted
-    in `counts`. Raises DataError for an item that cannot be encoded, or that is too long where
-    `too_long` says so.
+    A pair is trained if both of its answers are. What is left out, or cut, is counted in `counts`.
+    Raises DataError for an item that cannot be encoded, or that is too long where `too_long` says
+    so.
     """
     if too_long not in TOO_LONG:
         raise ConfigError(f"what is too long can be {', '.join(TOO_LONG)}, got {too_long!r}")
     for item in items:
         counts.read += 1
         whole = _each(item, encoder.example)
-        if not all(example.trained.any() for example in whole) or _is_one_answer(whole):
+        if not all(example.trained.any() for example in whole):
             counts.empty += 1
             continue
         longest = max(map(len, whole))
@@ -170,13 +176,14 @@ def encoded(
             continue
         counts.used += 1
         counts.truncated += longest > context
+        counts.equal += _is_one_answer(kept)
         counts.tokens += sum(map(len, kept))
         counts.trained += sum(int(example.trained.sum()) for example in kept)
         yield Pair(*kept) if len(kept) == 2 else kept[0]
 
 
 def _is_one_answer(examples: list[Example]) -> bool:
-    """Whether the answers of a pair are the same: neither can be preferred."""
+    """Whether these are a pair whose answers are the same."""
     ids = [example.ids for example in examples]
     return len(ids) == 2 and np.array_equal(ids[0], ids[1])
 

@@ -114,8 +114,20 @@ def test_a_pair_is_trained_if_both_answers_are():
     assert (counts.used, counts.trained, len(pair)) == (1, 10, 14)
     nothing = Preference(better, said(("u", "Hi"), given=1), "x")
     assert list(encoded([nothing], ENCODER, 64, "truncate", counts)) == []
-    assert list(encoded([Preference(better, better, "x")], ENCODER, 64, "drop", counts)) == []
-    assert counts.empty == 2
+    assert counts.empty == 1
+
+
+def test_pairs_with_equal_answers_are_counted():
+    """They stay: a run that was saved before they were counted goes on with the same data."""
+    long, other = (said(("u", "Hi"), ("a", text), given=1) for text in ("Hello!", "Hell"))
+    pairs = [Preference(long, long, "x"), Preference(long, other, "x")]
+    counts = Counts()
+    assert len(list(encoded(pairs, ENCODER, 64, "truncate", counts))) == 2
+    assert (counts.equal, counts.empty) == (1, 0)
+    assert str(counts).endswith("0 dropped; 1 pair with equal answers, which teach nothing")
+    counts = Counts()  # of a context in which they end before they differ
+    assert len(list(encoded(pairs, ENCODER, 11, "truncate", counts))) == 2
+    assert str(counts).endswith("; 2 pairs with equal answers, which teach nothing")
 
 
 def test_errors_name_the_line():
