@@ -40,7 +40,8 @@ Shares = tuple[tuple[int, int], ...]
 class Dataset:
     """Two splits, the tokenizer they were made with, and in words where they come from; of a
     mixture (`fxad_nn.data_mixture`) the shares of its sources. digest: SHA-256 of the text, by
-    which a resumed run knows it again; of shards, which may be too large to read, "".
+    which a resumed run knows it again; "" of shards, which may be too large to read, and of texts
+    that were read `marked`, as those of older runs, which have no digest.
     """
 
     train: Tokens
@@ -57,20 +58,22 @@ def open_data(
     vocabulary: str | Path | None = None,
     vocab: int = 50257,
     known: Tokenizer | None = None,
+    marked: bool = False,
 ) -> Dataset:
     """A text file, or llm.c shards where `path` is a .bin file or a directory of them.
 
     `tokenizer` is one of `TOKENIZERS`; "gpt2" reads its files from the directory `vocabulary`;
     `known` is used instead where a model already has its tokenizer. For shards `vocab` bounds
-    the ids. Text is tokenized once and kept in the cache directory.
+    the ids. marked: as in `fxad_nn.text.read_text`. Text is tokenized once and kept in the cache
+    directory.
     """
     if path is not None and is_sharded(path):
         encoder = known or shard_tokenizer(tokenizer, vocabulary, vocab)
         return _open_shards(Path(path), encoder, vocab)
-    text = find_text(path)
+    text = find_text(path, marked=marked)
     encoder = known or make_tokenizer(tokenizer, vocabulary, text.content)
     train, val = (tokenized(part, encoder) for part in _split(text))
-    digest = hashlib.sha256(text.content.encode()).hexdigest()
+    digest = "" if marked else hashlib.sha256(text.content.encode()).hexdigest()
     return Dataset((train,), (val,), encoder, text.source, digest=digest)
 
 

@@ -43,36 +43,38 @@ def open_mixture(
     vocabulary: str | Path | None = None,
     vocab: int = 50257,
     known: Tokenizer | None = None,
+    marked: bool = False,
 ) -> Dataset:
     """The sources "PATH:WEIGHT" (without a weight 1), each what `open_data` takes, as one data set.
 
     Weights are relative. All have one tokenizer; characters are learned from all the texts.
-    Validation reads all sources one after another. Raises ConfigError for a source that is none, or
-    of too small a weight, and as `open_data`.
+    Validation reads all sources one after another. marked: as in `open_data`. Raises
+    ConfigError for a source that is none, or of too small a weight, and as `open_data`.
     """
     paths, weights = zip(*map(parsed_source, sources), strict=True)
     if len(set(paths)) != len(paths):
         raise ConfigError(f"a mixture names each source once, got {', '.join(map(str, paths))}")
-    texts = [read_text(path) for path in paths if not is_sharded(path)]
+    texts = [read_text(path, marked) for path in paths if not is_sharded(path)]
     encoder = known
     if encoder is None and texts:
         encoder = make_tokenizer(tokenizer, vocabulary, "".join(texts))
     elif encoder is None:
         encoder = shard_tokenizer(tokenizer, vocabulary, vocab)
     bound = min(vocab, encoder.size)
-    parts = [open_data(path, tokenizer, vocabulary, bound, encoder) for path in paths]
+    parts = [open_data(path, tokenizer, vocabulary, bound, encoder, marked) for path in paths]
     counts = _apportioned(weights)
     for path, count in zip(paths, counts, strict=True):
         if not count:
             raise ConfigError(f"{path} has less than 1 / {BLOCK} of the weights: leave it out")
     named = [f"{p.source} {n / BLOCK:.1%}" for p, n in zip(parts, counts, strict=True)]
+    digests = "".join(part.digest for part in parts)
     return Dataset(
         tuple(tokens for part in parts for tokens in part.train),
         tuple(tokens for part in parts for tokens in part.val),
         encoder,
         ", ".join(named),
         tuple((len(part.train), count) for part, count in zip(parts, counts, strict=True)),
-        hashlib.sha256("".join(part.digest for part in parts).encode()).hexdigest(),
+        hashlib.sha256(digests.encode()).hexdigest() if digests else "",
     )
 
 

@@ -157,7 +157,9 @@ def resume(options: TrainOptions) -> Run:
     if options.resume is None:
         raise ConfigError("resuming needs the directory of a run")
     saved = store.load(options.resume, optimizer_of(options))
-    data = _open(options, saved.config.vocab, saved.tokenizer)
+    # Runs from before there were digests read a mark before a text as a part of it.
+    marked = TEXT not in saved.state.get("digests", {})
+    data = _open(options, saved.config.vocab, saved.tokenizer, marked)
     _require_fitting(options, saved.config, data)
     return resumed(options, saved, Pretraining(options, saved.config, data), options.data)
 
@@ -312,11 +314,13 @@ def not_finite(run: Run) -> str | None:
     return None
 
 
-def _open(options: TrainOptions, vocab: int, known: Tokenizer | None = None) -> Dataset:
+def _open(
+    options: TrainOptions, vocab: int, known: Tokenizer | None = None, marked: bool = False
+) -> Dataset:
+    how = options.tokenizer, options.vocabulary, vocab, known, marked
     if options.mixture:
-        how = options.tokenizer, options.vocabulary, vocab, known
         return open_mixture(options.mixture, *how)
-    return open_data(options.data, options.tokenizer, options.vocabulary, vocab, known)
+    return open_data(options.data, *how)
 
 
 def _require_fitting(options: TrainOptions, config: models.Config, data: Dataset) -> None:

@@ -33,11 +33,11 @@ class Text:
     source: str
 
 
-def find_text(path: str | Path | None, download: bool = True) -> Text:
-    """The text of `path`; without one, Tiny Shakespeare from the cache or the network, else
-    sources of the running Python's standard library, which need neither."""
+def find_text(path: str | Path | None, download: bool = True, marked: bool = False) -> Text:
+    """The text of `path`, as `read_text`; without one, Tiny Shakespeare from the cache or the
+    network, else sources of the running Python's standard library, which need neither."""
     if path is not None:
-        return Text(read_text(path), str(path))
+        return Text(read_text(path, marked), str(path))
     cached = cache_directory() / "tinyshakespeare.txt"
     with contextlib.suppress(OSError):  # absent, or not ours to read
         kept = cached.read_bytes()
@@ -51,16 +51,19 @@ def find_text(path: str | Path | None, download: bool = True) -> Text:
     return Text(library_text(), "Python's standard library sources (no Tiny Shakespeare at hand)")
 
 
-def read_text(path: str | Path) -> str:
-    """The contents of a UTF-8 file, without the mark that some editors put before them (U+FEFF);
-    a missing, empty or undecodable one is a DataError."""
+def read_text(path: str | Path, marked: bool = False) -> str:
+    """The contents of a UTF-8 file; a missing, empty or undecodable one is a DataError.
+
+    The mark that some editors put before them (U+FEFF) is left out unless `marked` says that it is
+    a part of the text.
+    """
     path = Path(path)
     if not path.is_file():
         if path.exists():
             raise DataError(f"{path} is no regular file: a text is read from one")
         raise DataError(f"there is no file {path}{_similar_file(path)}")
     try:
-        content = path.read_bytes().decode("utf-8-sig")
+        content = path.read_bytes().decode("utf-8" if marked else "utf-8-sig")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -98,7 +98,7 @@ def test_unusable_text_is_refused(tmp_path, content, saying):
 def test_a_mark_before_a_text_is_no_part_of_it(tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes("\ufeff".encode() + b"ab" * 20)
-    assert "\ufeff" not in open_data(path).tokenizer.to_json()
+    assert "\ufeff" not in open_data(path).tokenizer.alphabet
     assert open_data(path, "byte").train[0][:1] == ord("a")
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -137,6 +138,20 @@ def test_what_bits_depend_on_is_compared_on_resuming(tmp_path, text, monkeypatch
     [told] = listener.warnings
     assert f"bf16 products {facts['bf16 products']!r} became 'by hand'" in told
     assert "LAPACK" not in told
+
+
+def test_a_run_that_read_a_mark_before_its_text_goes_on(tmp_path, text, monkeypatch):
+    """As runs did that were saved without a digest of the text, however often they go on."""
+    text.write_text("\ufeff" + text.read_text())
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "_open", partial(run._open, marked=True))
+        train(options(tmp_path, text, steps=1))
+    assert "\ufeff" in store.load(tmp_path / "run").tokenizer.alphabet
+    for steps in (2, 3):
+        assert train(resumed_options(tmp_path / "run", steps=steps)).run.step == steps
+    train(options(tmp_path, text, steps=1, out=tmp_path / "new"))
+    assert "\ufeff" not in store.load(tmp_path / "new").tokenizer.alphabet
+    assert train(resumed_options(tmp_path / "new", steps=2)).run.step == 2
 
 
 def test_a_listener_can_stop_a_run(tmp_path, text):
