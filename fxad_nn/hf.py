@@ -324,17 +324,17 @@ def write_model(
     Weights of more than `max_shard_size` bytes are split over several files, with an index. A
     process that is killed leaves the model that was there or the new one; where configurations
     differ it may also leave weights without a config.json, but never with that of others. Other
-    files of the directory stay. generation: what `read_generation` gave, with the settings that a
-    configuration does not have (temperature, top_p); "": those of the directory stay. Raises
-    ConfigError for a size that is none, CheckpointError where
-    the tree is not the one of the configuration, where the family has no published form of it, and
-    where the disk fails.
+    files of the directory stay. generation: what `read_generation` gave, with settings that a
+    configuration does not have (temperature, top_p); "": those of the directory stay, but for what
+    is ids of tokens. Raises ConfigError for a size that is none, CheckpointError where the tree is
+    not the one of the configuration, where the family has no published form of it, and where the
+    disk fails.
     """
     directory = Path(directory)
     family, most = family_of(config), shard_bytes(max_shard_size)
     try:
         values = _written_config(family, config, params)
-        values[GENERATION] = _kept_generation(directory, generation) | values[GENERATION]
+        values[GENERATION] |= _kept_generation(directory, generation)
         _require_expressed(family, config, values[CONFIG], str(directory / CONFIG))
         tensors = dict(_published(family, config, params, str(directory)))
         texts = {name: json.dumps(content, indent=2) + "\n" for name, content in values.items()}
@@ -455,15 +455,21 @@ def _written_config(
     return {CONFIG: values, GENERATION: {name: values[name] for name in IDS if name in values}}
 
 
+OF_TOKENS = ("_token_id", "_ids", "_tokens")
+"""How settings end that are ids of tokens: bos_token_id, bad_words_ids, suppress_tokens."""
+
+
 def _kept_generation(directory: Path, generation: str) -> dict[str, Any]:
-    """The settings to keep beside the ids that the configuration says: those that were read, else
-    those of the directory, whose ids may be another model's."""
-    found, others = generation, {"eos_token_id"}  # all of which are the configuration's `ends`
-    if not generation:
-        others = {*IDS}
-        with suppress(CheckpointError):  # what is damaged is written anew
-            found = read_generation(directory)
-    return {name: value for name, value in json.loads(found or "{}").items() if name not in others}
+    """The settings to keep beside the ids that the configuration says, or in their place: those
+    that were read, but for ends, which are the configuration's `ends`. A model without any keeps
+    those of the directory, but for tokens, which may be of another model's vocabulary."""
+    if generation:
+        found = json.loads(generation)
+        return {name: value for name, value in found.items() if name != "eos_token_id"}
+    with suppress(CheckpointError):  # what is damaged is written anew
+        generation = read_generation(directory)
+    found = json.loads(generation or "{}")
+    return {name: value for name, value in found.items() if not name.endswith(OF_TOKENS)}
 
 
 UNPUBLISHED = {"dtype", "products", "activations", "recompute", "offload", "position_std"}

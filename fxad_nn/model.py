@@ -148,8 +148,9 @@ def save(
     """Write config.json, generation_config.json and model.safetensors, as transformers reads them.
 
     Weights of more than `max_shard_size`, bytes or a text such as "5GB", are split over several
-    files with an index. Settings of generation stay as they were read, such as a temperature. The
-    directory is made where it is missing; other files in it, such as a tokenizer's, stay.
+    files with an index. Settings of generation stay as they were read, such as a temperature; for
+    a model that has none, those of the directory stay, but for ids of tokens. The directory is made
+    where it is missing; other files in it, such as a tokenizer's, stay.
 
     Raises ConfigError for a size that is none, CheckpointError where the model has no published
     form, holds integers, or parameters of no place in it, such as adapters, or the disk fails.

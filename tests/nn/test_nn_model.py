@@ -563,9 +563,21 @@ def test_settings_of_generation_stay(tmp_path):
     endless = replace(model, config=replace(model.config, ends=()))
     fxad_nn.save(endless, tmp_path / "b")
     assert fxad_nn.load(tmp_path / "b").config.ends == ()
+    others = {"forced_bos_token_id": 3, "suppress_tokens": [3], "bad_words_ids": [[3]]}
+    path.write_text(json.dumps(settings | others), "utf-8")
     fxad_nn.save(made(LLAMA), tmp_path / "a")  # of another model: but for ids what is there stays
     found = json.loads(path.read_text("utf-8"))
     assert found == ids | {"temperature": 0.6, "do_sample": True}
+
+
+def test_ids_that_only_the_settings_have_stay(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    rewrite(tmp_path, pad_token_id=None, bos_token_id=None)
+    settings = {"pad_token_id": 5, "bos_token_id": 1, "eos_token_id": [2, 3], "temperature": 0.5}
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps(settings), "utf-8")
+    fxad_nn.save(fxad_nn.load(tmp_path), tmp_path)
+    assert json.loads(path.read_text("utf-8")) == settings
 
 
 def test_all_end_ids_are_read(tmp_path):
