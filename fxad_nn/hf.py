@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ import fxad.numpy as jnp
 from fxad.core.schema import (
     Mismatch,
     anything,
-    canonical,
     check,
     mapping,
     one_of,
@@ -98,11 +97,24 @@ def read_config(directory: str | Path) -> models.Config:
     return _described(Path(directory), None)[2]
 
 
-def read_generation(directory: str | Path) -> str:
-    """The fields of generation_config.json as JSON, for `write_model` to keep; "" without such a
-    file. CheckpointError where it is damaged."""
+@dataclass(frozen=True)
+class Generation:
+    """The fields of a generation_config.json, for `write_model` to keep; none without such a file.
+
+    All instances are equal: no computation depends on them, so that models with other settings are
+    the same to compiled functions and have trees of one structure.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+NO_SETTINGS = Generation()
+
+
+def read_generation(directory: str | Path) -> Generation:
+    """The settings in a directory; CheckpointError where they are damaged."""
     path = _inside(Path(directory), GENERATION)
-    return canonical(read(path, ENDS, CheckpointError)) if path.is_file() else ""
+    return Generation(read(path, ENDS, CheckpointError)) if path.is_file() else NO_SETTINGS
 
 
 def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family, models.Config]:
@@ -317,7 +329,7 @@ def write_model(
     config: models.Config,
     params: Any,
     max_shard_size: int | str = MAX_SHARD_SIZE,
-    generation: str = "",
+    generation: Generation = NO_SETTINGS,
 ) -> None:
     """Write config.json, generation_config.json and the weights, under published names.
 
@@ -325,10 +337,10 @@ def write_model(
     process that is killed leaves the model that was there or the new one; where configurations
     differ it may also leave weights without a config.json, but never with that of others. Other
     files of the directory stay. generation: what `read_generation` gave, with settings that a
-    configuration does not have (temperature, top_p); "": those of the directory stay, but for what
-    is ids of tokens. Raises ConfigError for a size that is none, CheckpointError where the tree is
-    not the one of the configuration, where the family has no published form of it, and where the
-    disk fails.
+    configuration does not have (temperature, top_p); none: those of the directory stay, but for
+    what is ids of tokens. Raises ConfigError for a size that is none, CheckpointError where the
+    tree is not the one of the configuration, where the family has no published form of it, and
+    where the disk fails.
     """
     directory = Path(directory)
     family, most = family_of(config), shard_bytes(max_shard_size)
@@ -459,16 +471,14 @@ OF_TOKENS = ("_token_id", "_ids", "_tokens")
 """How settings end that are ids of tokens: bos_token_id, bad_words_ids, suppress_tokens."""
 
 
-def _kept_generation(directory: Path, generation: str) -> dict[str, Any]:
+def _kept_generation(directory: Path, generation: Generation) -> dict[str, Any]:
     """The settings to keep beside the ids that the configuration says, or in their place: those
     that were read, but for ends, which are the configuration's `ends`. A model without any keeps
     those of the directory, but for tokens, which may be of another model's vocabulary."""
-    if generation:
-        found = json.loads(generation)
+    if found := generation.values:
         return {name: value for name, value in found.items() if name != "eos_token_id"}
     with suppress(CheckpointError):  # what is damaged is written anew
-        generation = read_generation(directory)
-    found = json.loads(generation or "{}")
+        found = read_generation(directory).values
     return {name: value for name, value in found.items() if not name.endswith(OF_TOKENS)}
 
 
@@ -484,12 +494,12 @@ def _require_expressed(
     positions a longer context may: it only says how long texts may be."""
     checked = check(values, family.schema, where, CheckpointError)
     again = family.read(checked, config.dtype)
-    for field in fields(config):
-        wanted, found = getattr(config, field.name), getattr(again, field.name, None)
-        longer = field.name == "context" and found is not None and found > wanted
-        if field.name not in UNPUBLISHED and found != wanted and not longer:
+    for name in [f.name for f in fields(config)]:
+        wanted, found = getattr(config, name), getattr(again, name, None)
+        longer = name == "context" and found is not None and found > wanted
+        if name not in UNPUBLISHED and found != wanted and not longer:
             raise CheckpointError(
-                f"{where}: a published {family.name} cannot say that {field.name} is "
+                f"{where}: a published {family.name} cannot say that {name} is "
                 f"{shown(wanted)}; it would be read as {shown(found)}"
             )
 

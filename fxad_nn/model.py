@@ -30,7 +30,9 @@ from fxad_nn.vocabulary import require_ids
 class Model:
     """Parameters, a tree of arrays, and the configuration they belong to.
 
-    generation: the contents of generation_config.json, for `save` to write them again.
+    generation: the settings of generation_config.json, for `save` to write them again. To compiled
+    functions and to `fxad.tree` those of all models are equal: of several models that they take or
+    give, which one's settings a result has is not said. `Model(params, config)` has none.
 
     >>> import fxad_nn
     >>> from fxad_nn import models, spec
@@ -42,7 +44,7 @@ class Model:
 
     params: Any
     config: models.Config
-    generation: str = ""
+    generation: hf.Generation = hf.NO_SETTINGS
 
     def __call__(self, tokens: Any, segments: Any = None) -> Any:
         """Logits [batch, time, vocab] of tokens [batch, time] int, time <= context.

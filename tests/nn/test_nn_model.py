@@ -580,6 +580,21 @@ def test_ids_that_only_the_settings_have_stay(tmp_path):
     assert json.loads(path.read_text("utf-8")) == settings
 
 
+def test_models_with_other_settings_have_one_structure(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    first = fxad_nn.load(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"temperature": 0.5}', "utf-8")
+    second = replace(fxad_nn.load(tmp_path), config=first.config)
+    assert second.generation.values == {"temperature": 0.5}
+    traces = []
+    traced = fxad.jit(lambda model: traces.append(model) or model.params)
+    for model in (first, second, made(LLAMA)):
+        traced(model)
+    assert len(traces) == 1
+    half = fxad.tree.map(lambda x, y: (x + y) / 2, first, second)
+    assert half.generation.values == first.generation.values
+
+
 def test_all_end_ids_are_read(tmp_path):
     fxad_nn.save(made(LLAMA), tmp_path)
     rewrite(tmp_path, eos_token_id=7)
