@@ -153,12 +153,17 @@ def merged_with_base(directory: str | Path) -> tuple[Model, Path]:
     """The model that the adapters of a directory were made for, with them merged, and the directory
     of its tokenizer: theirs, where they brought one, else the model's.
 
-    Raises CheckpointError where that model is not in the directory that adapter_config.json names,
+    Raises CheckpointError where adapter_config.json names no model or one that is in no directory,
     and as `load_adapters`.
     """
     directory = Path(directory)
     named = read(directory / CONFIG, SCHEMA, CheckpointError).get("base_model_name_or_path")
-    base = Path(named) if type(named) is str else Path()
+    if type(named) is not str or not named:
+        raise CheckpointError(
+            f"{directory / CONFIG} does not say which model the adapters were made for "
+            f"(base_model_name_or_path is {shown(named)}): give its directory there"
+        )
+    base = Path(named)
     if not (base / MODEL_CONFIG).is_file():
         raise CheckpointError(
             f"{directory} holds adapters alone, and the model that they were made for, "
@@ -252,7 +257,7 @@ def _read(
             values = _factor(tensor, (len(chosen), config.width), path)
             rows[place] = {"ids": jnp.asarray(np.array(chosen, np.int32)), "values": values}
             continue
-        if (leaf := whole.leaves.get(tensor.name.replace(BASE_LAYER, ".weight"))) is not None:
+        if (leaf := whole.leaves.get(_without_base_layer(tensor.name))) is not None:
             saved[leaf.name] = _factor(tensor, leaf.shape(tensor, path), path)
             continue
         module, _, factor = tensor.name.removesuffix(".weight").rpartition(".")
@@ -278,6 +283,11 @@ def _read(
     scale = jnp.float32(lora.scale)
     adapters = {m: {"a": found[f"{m}.a"], "b": found[f"{m}.b"], "scale": scale} for m in modules}
     return adapters, rows, saved
+
+
+def _without_base_layer(name: str) -> str:
+    """The name of a weight that no adapter stands beside."""
+    return f"{name.removesuffix(BASE_LAYER)}.weight" if name.endswith(BASE_LAYER) else name
 
 
 class _WholeLeaf(NamedTuple):

@@ -514,7 +514,7 @@ def test_a_question_beyond_the_context_is_refused_and_the_chat_goes_on(base, cap
     assert len(counts) == 2
 
 
-def test_adapters_alone_are_sampled_beside_their_base(tmp_path, brief, capsys):
+def test_adapters_alone_are_sampled_beside_their_base(tmp_path, brief, capsys, monkeypatch):
     run = shutil.copytree(brief / "run", tmp_path / "run")
     flags = ["sample", str(run), "--chat", "--prompt", "After 3?", "--tokens", "8"]
     assert main(flags) == 0
@@ -531,6 +531,14 @@ def test_adapters_alone_are_sampled_beside_their_base(tmp_path, brief, capsys):
     assert main(flags) == 2
     (brief / "away").rename(brief / "model")
     assert "holds adapters alone, and the model that they were made for" in capsys.readouterr().err
+    settings = json.loads((run / "adapter" / "adapter_config.json").read_text("utf-8"))
+    for name in (None, ""):  # which is not the working directory
+        unnamed = json.dumps(settings | {"base_model_name_or_path": name})
+        (run / "adapter" / "adapter_config.json").write_text(unnamed, "utf-8")
+        with monkeypatch.context() as patched:
+            patched.chdir(brief / "model")
+            assert main(flags) == 2
+        assert "does not say which model the adapters" in capsys.readouterr().err
     shutil.rmtree(run / "adapter")
     for more in ([], ["--chat"]):
         assert main(["sample", str(run), *more]) == 2
