@@ -33,11 +33,13 @@ from fxad_nn.adapters import CONFIG as ADAPTER_CONFIG
 from fxad_nn.adapters import merged_with_base
 from fxad_nn.chat import Chat, spelled
 from fxad_nn.errors import ConfigError, DataError, UserError, did_you_mean
+from fxad_nn.files import no_directory
 from fxad_nn.finetune import ADAPTER, MERGED, Tuned, finetune, preview
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
 from fxad_nn.generate import cast, generate
+from fxad_nn.hf import CONFIG as MODEL_CONFIG
 from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
-from fxad_nn.model import load
+from fxad_nn.model import Model, load
 from fxad_nn.optim import averaged
 from fxad_nn.options import add_options, build, option, parse, path_of
 from fxad_nn.plot import draw
@@ -46,7 +48,8 @@ from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import Run, fxad_version, saved_optimizer
 from fxad_nn.run_file import joined, read_options
 from fxad_nn.samples import latest
-from fxad_nn.screen import Bytes, Output, Screen, complain, console_on, say, write_text
+from fxad_nn.saved_options import command_of
+from fxad_nn.screen import Bytes, Output, Screen, complain, console_on, say, visible, write_text
 from fxad_nn.tokenizer import Tokenizer, from_directory, start_of
 from fxad_nn.train import Result, train
 
@@ -263,6 +266,7 @@ def _preview(options: FinetuneOptions, count: int, console: Console) -> None:
         console.rule(f"example {number}")
         text = Text()
         for piece, trained in pieces:
+            piece = visible(piece)
             shown = f"⟦{piece}⟧" if trained and plain else piece
             text.append(shown, "bold green" if trained else "dim")
         console.print(text, soft_wrap=True)
@@ -342,10 +346,7 @@ def _plot(directory: Path, console: Console) -> None:
 def _sample(given: dict[str, Any], output: Output) -> int:
     """Continue a text, or answer; returns the exit status."""
     directory = given.pop("model")
-    if (directory / MERGED / "config.json").is_file():  # a run that fine-tuned
-        directory = directory / MERGED
-    elif (directory / ADAPTER / ADAPTER_CONFIG).is_file():
-        directory = directory / ADAPTER
+    directory = _tuned_in(directory) or directory
     options = SampleOptions(**given)
     if options.dtype not in (None, *DTYPES):
         hint = did_you_mean(options.dtype, DTYPES)
@@ -353,18 +354,19 @@ def _sample(given: dict[str, Any], output: Output) -> int:
     if options.system is not None and not options.chat:
         raise ConfigError("--system is for a conversation: give --chat too")
     if not directory.is_dir():
-        state = "is a file" if directory.exists() else "does not exist"
         raise ConfigError(
-            f"{directory} {state}: give the directory of a run, a checkpoint or a model of Hugging "
-            "Face"
+            f"{directory} {no_directory(directory)}: give the directory of a run, a checkpoint or "
+            "a model of Hugging Face"
         )
-    if (directory / "config.json").is_file() or (directory / ADAPTER_CONFIG).is_file():
+    is_model = (directory / MODEL_CONFIG).is_file()
+    if is_model or (directory / ADAPTER_CONFIG).is_file():
         if options.averaged:
             raise ConfigError(
                 f"--averaged is for a run of train: {directory} holds one set of weights, which "
                 "are the averaged ones where finetune kept an average"
             )
-        return _sample_published(directory, options, output)
+        found = (load(directory), directory) if is_model else merged_with_base(directory)
+        return _sample_published(*found, options, output)
     if store.holds_checkpoint(directory):
         _require_sampled(directory, options)
     if options.chat:
@@ -377,26 +379,35 @@ def _sample(given: dict[str, Any], output: Output) -> int:
 
 
 def _require_sampled(directory: Path, options: SampleOptions) -> None:
-    """ConfigError for a run of finetune that is under way: its checkpoints hold no chat template,
+    """ConfigError for a checkpoint of finetune that cannot be sampled: it holds no chat template,
     and of adapters not what they are added to."""
     path, record = store.read_state(directory)
     trained = record["state"].get("options", {})
-    if "lora" in trained and (options.chat or trained["lora"] is not None):
+    if command_of(trained) != "finetune" or not (options.chat or trained["lora"] is not None):
+        return
+    run = store.run_of(path.parent)
+    if tuned := _tuned_in(run):
         raise ConfigError(
-            f"{path} is of a run that is not done: python -m fxad_nn finetune --resume {directory} "
-            "ends it, and saves what can be sampled"
+            f"{path} is of a run of finetune, whose checkpoints are there to go on from: sample "
+            f"what it made, {shlex.quote(str(tuned))}"
         )
+    raise ConfigError(
+        f"{path} is of a run that is not done: python -m fxad_nn finetune --resume "
+        f"{shlex.quote(str(run))} ends it, and saves what can be sampled"
+    )
 
 
-def _sample_published(directory: Path, options: SampleOptions, output: Output) -> int:
-    """As `_sample`, with a model's directory, or one of adapters."""
-    if (directory / "config.json").is_file():
-        template = chat_template.from_directory(directory) if options.chat else None
-        model, home = load(directory), directory
-    else:
-        model, home = merged_with_base(directory)
-        template = chat_template.from_directory(home) if options.chat else None
+def _tuned_in(run: Path) -> Path | None:
+    """The model in the directory of a run, or the adapters, that fine-tuning made."""
+    if (run / MERGED / MODEL_CONFIG).is_file():
+        return run / MERGED
+    return run / ADAPTER if (run / ADAPTER / ADAPTER_CONFIG).is_file() else None
+
+
+def _sample_published(model: Model, home: Path, options: SampleOptions, output: Output) -> int:
+    """As `_sample`, with a model and the directory of its tokenizer."""
     tokenizer = from_directory(home)
+    template = chat_template.from_directory(home) if options.chat else None
     if template is not None:
         return _talk(model.params, model.config, tokenizer, template, options, output)
     _write(model.params, model.config, tokenizer, options, output)

@@ -32,6 +32,11 @@ def cache_directory() -> Path:
     return shared / "nn"
 
 
+def no_directory(path: Path) -> str:
+    """What a path is that is no directory, in words."""
+    return "is a file" if path.exists() else "does not exist"
+
+
 def sync(path: Path) -> None:
     """Force a file or a directory's names to the disk."""
     handle = os.open(path, os.O_RDONLY)

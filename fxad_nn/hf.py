@@ -38,7 +38,7 @@ from fxad_nn.arrays import from_rows
 from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import FAMILIES, Family, family_of
 from fxad_nn.families.fields import IDS
-from fxad_nn.files import abandoned, replacing, withdrawn
+from fxad_nn.files import abandoned, no_directory, replacing, withdrawn
 from fxad_nn.lora import ALL_LINEAR, targeted
 from fxad_nn.models import DTYPES
 from fxad_nn.quantized import KINDS, PART, Quantized, is_quantized, quantized_by_rows, stacked
@@ -132,8 +132,9 @@ def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family
 def _read_config(directory: Path) -> tuple[Family, dict[str, Any]]:
     """The family and the checked fields of config.json, ends as generation uses them."""
     if not directory.is_dir():
-        state = "is a file" if directory.exists() else "does not exist"
-        raise CheckpointError(f"{directory} {state}; give the directory of a model")
+        raise CheckpointError(
+            f"{directory} {no_directory(directory)}; give the directory of a model"
+        )
     path = _inside(directory, CONFIG)
     values = read(path, KIND, CheckpointError)
     family = FAMILIES[values["model_type"]]

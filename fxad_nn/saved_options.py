@@ -6,6 +6,7 @@ options = changed_options(Path("runs/nano-1"), TrainOptions, FIXED, {"steps": 30
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -57,10 +58,11 @@ def changed_options(
     if missing:
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**before, **record["state"]["options"], "out": None}
-    if (command := "finetune" if "lora" in saved else "train") != cls.command:
+    if (command := command_of(saved)) != cls.command:
+        run = shlex.quote(str(store.run_of(path.parent)))
         raise ConfigError(
             f"{path} is of a run of {command}: continue it with "
-            f"python -m fxad_nn {command} --resume {directory}"
+            f"python -m fxad_nn {command} --resume {run}"
         )
     were = build(cls, {**saved, "resume": None}, str(path))
     saved |= {
@@ -89,6 +91,11 @@ def changed_options(
             "only with float16 does the checkpoint hold the scale of the loss"
         )
     return options
+
+
+def command_of(options: Mapping[str, Any]) -> str:
+    """The command whose run was saved with these options."""
+    return "finetune" if "lora" in options else "train"
 
 
 def located(path: Path, state: Mapping[str, Any]) -> Path:

@@ -35,7 +35,7 @@ from fxad.core.schema import (
 )
 from fxad_nn import decoder, models, tokenizer
 from fxad_nn.errors import CheckpointError, ConfigError
-from fxad_nn.files import abandoned, discard, replacing, write
+from fxad_nn.files import abandoned, discard, no_directory, replacing, write
 from fxad_nn.manifest import (
     MANIFEST,
     PUBLISHED_LAYOUT,
@@ -150,8 +150,7 @@ def latest(directory: str | Path) -> Path:
         return directory
     found = checkpoints(directory)
     if not found:
-        state = "is a file" if directory.exists() else "does not exist"
-        state = "holds no checkpoint" if directory.is_dir() else state
+        state = "holds no checkpoint" if directory.is_dir() else no_directory(directory)
         if best := checkpoints(directory / BEST):
             raise CheckpointError(
                 f"{directory} {state} but its best, {best[-1]}: give that directory (and --out DIR "
@@ -159,6 +158,12 @@ def latest(directory: str | Path) -> Path:
             )
         raise CheckpointError(f"{directory} {state}; give a directory that training has written")
     return found[-1]
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The directory of the run that a checkpoint is of."""
+    home = checkpoint.parent
+    return home.parent if home.name == BEST else home
 
 
 def holds_checkpoint(directory: str | Path) -> bool:

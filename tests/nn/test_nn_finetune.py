@@ -539,7 +539,17 @@ def test_adapters_alone_are_sampled_beside_their_base(tmp_path, brief, capsys, m
             patched.chdir(brief / "model")
             assert main(flags) == 2
         assert "does not say which model the adapters" in capsys.readouterr().err
+    [checkpoint] = store.checkpoints(run)[-1:]
+    assert store.holds_checkpoint(run / "best")
+    for where in (checkpoint, run / "best"):
+        assert main(["sample", str(where)]) == 2  # of a run that is done
+        assert f"sample what it made, {run / 'adapter'}\n" in capsys.readouterr().err
     shutil.rmtree(run / "adapter")
+    for more in ([], ["--chat"]):
+        assert main(["sample", str(run / "best"), *more]) == 2
+        assert f"finetune --resume {run} ends it" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run / "best")]) == 2
+    assert f"python -m fxad_nn finetune --resume {run}\n" in capsys.readouterr().err
     for more in ([], ["--chat"]):
         assert main(["sample", str(run), *more]) == 2
         assert f"finetune --resume {run} ends it" in capsys.readouterr().err
