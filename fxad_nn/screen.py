@@ -114,7 +114,8 @@ class Screen(Listener):
 
     def sampled(self, step: int, samples: list[Sample]) -> None:
         for sample in samples:
-            asked, said = (json.dumps(t, ensure_ascii=False) for t in (sample.prompt, sample.text))
+            texts = sample.prompt, sample.text
+            asked, said = (visible(json.dumps(text, ensure_ascii=False)) for text in texts)
             self._print(f"step {step}: {asked[-SHOWN:]} is continued by {said}")
 
     def saved(self, path: Path) -> None:
@@ -169,16 +170,19 @@ def console_on(output: Output) -> Console:
 
 def write_text(output: Output, text: str) -> None:
     """Write what a model or a person said: as it is, but on a terminal, which may take control
-    characters for commands, these but tabs and line breaks as escapes."""
-    if output.isatty():
-        text = "".join(_visible(character) for character in text)
-    output.write(text)
+    characters for commands, these `visible`."""
+    output.write(visible(text) if output.isatty() else text)
     output.flush()
 
 
-def _visible(character: str) -> str:
-    controls = unicodedata.category(character) == "Cc" and character not in "\n\t"
-    return ascii(character)[1:-1] if controls else character
+def visible(text: str) -> str:
+    """A text with its control characters, but tabs and line breaks, as escapes."""
+
+    def one(character: str) -> str:
+        controls = unicodedata.category(character) == "Cc" and character not in "\n\t"
+        return ascii(character)[1:-1] if controls else character
+
+    return "".join(map(one, text))
 
 
 def say(console: Console, text: str) -> None:

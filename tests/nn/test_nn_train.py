@@ -25,7 +25,8 @@ from fxad_nn.manifest import write_manifest
 from fxad_nn.optim import adamw
 from fxad_nn.recipe import TrainOptions, recipe
 from fxad_nn.run import resumed_options
-from fxad_nn.screen import Output
+from fxad_nn.samples import Sample
+from fxad_nn.screen import Output, Screen, console_on
 from fxad_nn.spec import init_params, named_leaves
 from fxad_nn.step import train_step
 from fxad_nn.train import Listener, train
@@ -303,6 +304,16 @@ def test_what_a_model_says_commands_no_terminal(terminal, monkeypatch):
     cli._show(["a\x1b[2J\x9b", "\r\b\tb\n", "\u00e9"], Output(stream))
     said = b"a\\x1b[2J\\x9b\\r\\x08\tb\n\\xe9\n" if terminal else b"a\x1b[2J\\x9b\r\b\tb\n\\xe9\n"
     assert stream.buffer.getvalue() == said
+
+
+def test_samples_and_previews_command_no_terminal(monkeypatch, capsys):
+    Screen(Output(sys.stdout)).sampled(1, [Sample("\x9b2J\x7f\n", "\x1b[2J", None)])
+    monkeypatch.setattr(cli, "preview", lambda *_: [[("\x1b[2J\x9b", False), ("a\tb\n", True)]])
+    cli._preview(None, 1, console_on(Output(sys.stdout)))
+    out = capsys.readouterr().out
+    assert '"\\x9b2J\\x7f\\n" is continued by "\\u001b[2J"' in out
+    assert "\\x1b[2J\\x9b⟦a" in out
+    assert not {"\x1b", "\x9b", "\x7f"} & set(out)
 
 
 def test_too_large_a_batch_is_an_error_with_a_way_out(tmp_path, text, capsys):
