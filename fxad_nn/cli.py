@@ -365,8 +365,8 @@ def _sample(given: dict[str, Any], output: Output) -> int:
                 f"--averaged is for a run of train: {directory} holds one set of weights, which "
                 "are the averaged ones where finetune kept an average"
             )
-        found = (load(directory), directory) if is_model else merged_with_base(directory)
-        return _sample_published(*found, options, output)
+        model, home = (load(directory), directory) if is_model else merged_with_base(directory)
+        return _sample_published(model, home, options, output)
     if store.holds_checkpoint(directory):
         _require_sampled(directory, options)
     if options.chat:
