@@ -169,18 +169,22 @@ def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path
     that the task was made from. DataError where that is not what it was."""
     then = saved.state["options"]["data"]
     same = is_same(data, None if then is None else located(Path(then), saved.state))
+    mixed = getattr(options, "mixture", ())
+    right = f"give the right text with {'--mixture' if mixed else '--data'}"
     before, now = saved.state["data_size"], task.size
     if before != now and same:
         raise DataError(
             f"{saved.path} was trained on {saved.state['source']}, {before} tokens; now that is "
-            f"{task.source}, {now} tokens: give the right text with --data"
+            f"{task.source}, {now} tokens: {right}"
         )
     digests = [found.get(TEXT) for found in (saved.state.get("digests", {}), task.digests)]
     if same and None not in digests and digests[0] != digests[1]:
-        raise DataError(
-            f"{task.source} has changed since {saved.path} was saved: give the right text with "
-            "--data"
+        changed = (
+            f"differs from what {saved.path} was trained on, {saved.state['source']}"
+            if mixed
+            else f"has changed since {saved.path} was saved"
         )
+        raise DataError(f"{task.source} {changed}: {right}")
     directory = _resumed_directory(saved.path, options.out)
     require_writable(directory)
     run = Run(options, saved.config, task, directory, saved.params, saved.optimizer, saved.step)

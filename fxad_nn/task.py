@@ -28,11 +28,11 @@ class Task(Protocol):
 
     @property
     def size(self) -> int:
-        """How many tokens the data holds: by this a resumed run knows it again."""
+        """How many tokens the data holds: by this and `digests` a resumed run knows it again."""
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of what else a resumed run must find as it was, by what it is called."""
+        """SHA-256 of what a resumed run must find as it was, by what it is called."""
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -101,8 +101,12 @@ def test_a_run_on_a_mixture_is_resumed_to_the_same_bits(tmp_path, text):
     assert first.interrupted
     second = train(resumed_options(tmp_path / "run"))
     same_as_unbroken(tmp_path, text, second, **more)
+    changed = tmp_path / "changed.txt"
+    changed.write_text(other.read_text()[::-1])  # as many tokens
+    with pytest.raises(DataError, match="changed.txt .* differs from what .* with --mixture"):
+        train(resumed_options(tmp_path / "run", steps=9, mixture=(f"{text}:0.7", f"{changed}:0.3")))
     other.write_text("pack my box. " * 40)
-    with pytest.raises(DataError, match="give the right text"):
+    with pytest.raises(DataError, match="give the right text with --mixture"):
         train(resumed_options(tmp_path / "run", steps=9))
 
 
