@@ -59,7 +59,7 @@ class Model:
         if isinstance(tokens, np.ndarray | list | tuple):
             require_ids(tokens, self.config.vocab, "tokens")
             tokens = np.asarray(tokens, np.int32)
-        _require_integers(tokens, "tokens")
+        _require_integers(tokens, "tokens", "ids of tokens")
         if tokens.ndim != 2:
             raise DataError(
                 f"tokens must be [batch, time], got {list(tokens.shape)}: one text is [tokens]"
@@ -69,10 +69,9 @@ class Model:
                 f"tokens {list(tokens.shape)} hold none: a text needs at least one token"
             )
         if isinstance(segments, np.ndarray | list | tuple):
-            require_ids(segments, 1 << 31, "segments")
-            segments = np.asarray(segments, np.int32)
+            segments = _document_numbers(segments)
         if segments is not None:
-            _require_integers(segments, "segments")
+            _require_integers(segments, "segments", "numbers of documents")
         if segments is not None and segments.shape != tokens.shape:
             raise DataError(
                 f"segments are numbers of documents, one for each token {list(tokens.shape)}, got "
@@ -89,11 +88,26 @@ class Model:
         return f"Model({count:,} parameters, {dtypes}; {_brief(self.config)})"
 
 
-def _require_integers(array: Any, what: str) -> None:
+def _document_numbers(segments: Any) -> np.ndarray:
+    """Segments as an array of int32; DataError where they have no form, or are no such numbers."""
+    try:
+        found = np.asarray(segments)
+    except ValueError as error:
+        raise DataError("segments must be rows of one length, which these are not") from error
+    _require_integers(found, "segments", "numbers of documents")
+    most = np.iinfo(np.int32).max
+    if found.size and not 0 <= int(found.min()) <= int(found.max()) <= most:
+        raise DataError(
+            f"segments number documents from 0 to {most}, got {found.min()} to {found.max()}"
+        )
+    return found.astype(np.int32)
+
+
+def _require_integers(array: Any, what: str, such: str) -> None:
     """DataError for what is no array of integers, as a text is that was not encoded."""
     if not jnp.issubdtype(getattr(array, "dtype", None) or object, jnp.integer):
         said = getattr(array, "dtype", type(array).__name__)
-        raise DataError(f"{what} must be integers [batch, time], such as ids of tokens; got {said}")
+        raise DataError(f"{what} must be integers [batch, time], such as {such}; got {said}")
 
 
 def _brief(config: models.Config) -> str:

@@ -86,14 +86,16 @@ def dtype_name(dtype: Any) -> str:
     """The one of `DTYPES` that a dtype of parameters means: given by that name or a short one such
     as "bf16", or as `fxad.numpy.zeros` takes it. ConfigError for any other."""
     name = _SHORT.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    is_array = hasattr(dtype, "__array__") and not isinstance(dtype, type)
     with contextlib.suppress(TypeError, ValueError):
-        if name is not None and (found := str(jnp.dtype(name))) in DTYPES:
+        if (
+            name is not None
+            and not (is_array or isinstance(dtype, bytes))
+            and (found := str(jnp.dtype(name))) in DTYPES
+        ):
             return found
     said = repr(dtype) if isinstance(dtype, str) else getattr(dtype, "__name__", repr(dtype))
-    raise ConfigError(
-        f"parameters cannot be {said}; choose from {', '.join(DTYPES)}"
-        f"{did_you_mean(str(dtype), DTYPES)}"
-    )
+    raise ConfigError(f"parameters cannot be {said}; choose from {', '.join(DTYPES)}")
 
 
 def preset(name: str, **changes: Any) -> Config:

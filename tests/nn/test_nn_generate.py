@@ -118,8 +118,17 @@ def test_bfloat16_follows_float32():
     config, params = model("llama-tiny")
     half, small = cast(params, config, "bfloat16")
     assert cast(params, config, jnp.bfloat16)[1] == cast(params, config, "bf16")[1] == small
-    for wrong in ("int8", np.int32, "mixed", None, float):
-        with pytest.raises(ConfigError, match="parameters cannot be .*; choose from float32"):
+    for wrong in (
+        "int8",
+        np.int32,
+        "mixed",
+        None,
+        float,
+        b"float32",
+        jnp.zeros(1),
+        np.zeros(1, "f4"),
+    ):
+        with pytest.raises(ConfigError, match="parameters cannot be .*; choose from [^;]*16$"):
             cast(params, config, wrong)
     assert small.dtype == "bfloat16" and half["norm"]["scale"].dtype == jnp.bfloat16
     tokens, cache = tokens_of((1, 6)), init_cache(small, 1, 8)

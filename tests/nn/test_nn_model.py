@@ -169,6 +169,8 @@ def test_a_model_says_what_it_is_and_what_it_takes():
     for segments in ([[0.0, 1.0]], jnp.zeros((1, 2)), "ab"):
         with pytest.raises(DataError, match="segments must (be|hold) integers"):
             model([[1, 2]], segments)
+    with pytest.raises(DataError, match="segments number documents from 0 to 2147483647, got -1"):
+        model([[1, 2]], [[0, -1]])
     with pytest.raises(
         AttributeError, match="has no attribute 'laod'; known: Model, load, read_tr"
     ):
