@@ -38,7 +38,15 @@ from fxad_nn.errors import CheckpointError, ConfigError
 from fxad_nn.families import family_of
 from fxad_nn.files import replacing
 from fxad_nn.hf import CONFIG as MODEL_CONFIG
-from fxad_nn.lora import Lora, adapters_of, changed, linear_modules, merge_lora, with_adapters
+from fxad_nn.lora import (
+    NO_HEAD,
+    Lora,
+    adapters_of,
+    changed,
+    linear_modules,
+    merge_lora,
+    with_adapters,
+)
 from fxad_nn.model import Model, load
 from fxad_nn.spec import Leaf, named_leaves
 from fxad_nn.tensors import Stored, stored, warn_if_not_finite, write_tree
@@ -264,7 +272,9 @@ def _read(
         known = tensor.name.endswith(".weight") and factor in FACTORS and module in ours
         if not known:
             name = shown(tensor.name)
-            raise CheckpointError(f"{path}: the tensor {name} has no place in this model")
+            of_head = whole.tied and tensor.name.startswith(PREFIX + "lm_head.")
+            why = f": {NO_HEAD}" if of_head else ""
+            raise CheckpointError(f"{path}: the tensor {name} has no place in this model{why}")
         name = ours[module]
         size_in, size_out = sizes[name]
         shape = (lora.rank, size_in) if factor == "lora_A" else (size_out, lora.rank)

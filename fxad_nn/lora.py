@@ -113,6 +113,10 @@ def _filled(value: float) -> Initialiser:
     return lambda key, shape, dtype: jnp.full(shape, value, dtype)
 
 
+NO_HEAD = "its head is the table that embeds tokens, so that it has none of its own to adapt"
+"""Said of a model whose head is tied."""
+
+
 def linear_modules(config: models.Config) -> dict[str, tuple[int, int]]:
     """(in, out) of every linear layer of a model, by its name: "blocks.0.mlp.up".
 
@@ -145,6 +149,8 @@ def targeted(config: models.Config, targets: tuple[str, ...] | str) -> list[str]
         some = {n for n, theirs in modules.items() if f".{theirs}".endswith(f".{target}")}
         if target == ALL_LINEAR:
             some = {name for name in modules if name.startswith("blocks.")}
+        if not some and config.tied and target == "lm_head":
+            raise ConfigError(f"no linear layer of this model is called 'lm_head': {NO_HEAD}")
         if not some:
             ends = {theirs.rpartition(".")[2] for theirs in modules.values()} | {ALL_LINEAR}
             raise ConfigError(

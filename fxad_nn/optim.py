@@ -174,7 +174,7 @@ def by_group(groups: Mapping[str, Any], group_of: Callable[[Any], Any]) -> Optim
     """Several optimizers, each for the leaves of its group.
 
     `group_of(params)` is a tree of the names of groups, one for each leaf: for rates that differ,
-    with `frozen` for leaves that stay. ConfigError where a name is no group.
+    or with `frozen` for leaves that stay. ConfigError where a name is no group.
     """
     optimizers = {group: as_optimizer(optimizer) for group, optimizer in groups.items()}
 

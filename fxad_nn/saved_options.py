@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from fxad_nn import store
 from fxad_nn.data_mixture import parsed_source
 from fxad_nn.errors import CheckpointError, ConfigError
-from fxad_nn.options import build
+from fxad_nn.options import EMPTY, build
 from fxad_nn.precision import is_scaled
 
 
@@ -51,6 +51,8 @@ def changed_options(
     before: what runs did that were saved before these options were. movable: fixed paths that may
     become others, since whoever resumes compares what lies there with the checkpoint's digests.
     """
+    if directory == "":  # Path("") would be the working directory
+        raise ConfigError(f"resume must be a path: {EMPTY}")
     path, record = store.read_state(directory)
     missing = (
         STATE_KEYS - record["state"].keys() if isinstance(record["state"], dict) else STATE_KEYS

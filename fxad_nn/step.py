@@ -35,9 +35,6 @@ def train_step(
 ) -> Callable[..., tuple[Any, Any, Any]]:
     """Compiled (params, state, tokens, targets) -> (params, state, mean loss).
 
-    Raises ConfigError for a precision that is unknown or wants a loss scale that is missing, and
-    for `accumulate` below 1; the step does for tokens or targets of another shape than below.
-
     optimizer: an `Optimizer`, or a pair of init and update as Optax has them (`as_optimizer`).
 
     tokens and targets are int32 [batch, context], with accumulation [accumulate, batch, context].
@@ -51,6 +48,9 @@ def train_step(
     then scales its loss, and divides the gradients by the scale before it clips them.
     penalties: what the loss adds to cross-entropy. with_norm: the last result is (mean loss, global
     norm of the gradient before it is clipped), which costs nothing where it is clipped.
+
+    Raises ConfigError for a precision that is unknown or wants a loss scale that is missing, and
+    for `accumulate` below 1; the step raises it for tokens or targets of another shape.
     """
     if dtype not in (None, *PRECISIONS):
         hint = did_you_mean(str(dtype), PRECISIONS)

@@ -68,6 +68,9 @@ def test_targets_are_published_names():
     assert targeted(GPT2, ("c_attn",))[0] == "blocks.0.attention.qkv"
     experts = models.preset("mixtral-8x7b")
     assert {name.split(".")[2] for name in targeted(experts, "all-linear")} == {"attention"}
+    tied = models.preset("llama-tiny", tied=True)
+    with pytest.raises(ConfigError, match="called 'lm_head': its head is the table that embeds"):
+        targeted(tied, "lm_head")
     with pytest.raises(ConfigError, match="called 'q_porj'; did you mean 'q_proj'"):
         targeted(LLAMA, ("q_porj",))
 

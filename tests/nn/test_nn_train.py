@@ -105,6 +105,9 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     with pytest.raises(ConfigError, match="--bias cannot change"):
         resumed_options(tmp_path / "run", bias=True)
     assert resumed_options(tmp_path / "run", bias=None, preset="tiny").preset == "tiny"
+    for made in (recipe, finetune_recipe):
+        with pytest.raises(ConfigError, match="resume must be a path: it is empty"):
+            made(resume="")
     with pytest.raises(ConfigError, match="of a run of train: .* fxad_nn train --resume"):
         finetune_recipe(resume=tmp_path / "run")
     content = text.read_text("utf-8")
