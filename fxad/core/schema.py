@@ -70,15 +70,18 @@ def read(path: Path, schema: Schema[T], error: type[Exception], limits: Limits =
 def read_bytes(path: Path, error: type[Exception], most: int = LIMITS.size) -> bytes:
     """The contents of a regular file of at most `most` bytes; raises `error` naming the file."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise error(f"{path} is no file")
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            content = file.read(size + 1) if size <= most else b""
+        if regular := stat.S_ISREG(os.stat(path).st_mode):
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                content = file.read(size + 1) if size <= most else b""
+    except ValueError as failure:  # a name with a zero byte
+        raise error(f"{path} cannot be read: {failure}") from failure
     except OSError as failure:
         missing = failure.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
         why = "is missing" if missing else f"cannot be read: {failure.strerror}"
         raise error(f"{path} {why}") from failure
+    if not regular:
+        raise error(f"{path} is no file")
     if max(size, len(content)) > most:
         raise error(f"{path} holds {size} bytes; such a file has at most {most}")
     return content

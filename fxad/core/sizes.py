@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from numbers import Real
+from numbers import Integral, Real
 
 from fxad.core.errors import BadArgument
 
@@ -18,10 +18,10 @@ def parse_bytes(size: float | str, what: str = "size") -> int:
 
     Raises BadArgument for anything else and for numbers below 1.
     """
-    if isinstance(size, Real) and not isinstance(size, bool) and float(size).is_integer():
-        size = int(size)
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
+    if isinstance(size, Integral) or (isinstance(size, Real) and float(size).is_integer()):
+        count = int(size)
+        if count > 0 and not isinstance(size, bool):
+            return count
     found = re.fullmatch(_SIZE, size, re.ASCII) if isinstance(size, str) else None
     if found and found[2].lower() in _UNITS:
         count = int(float(found[1]) * _UNITS[found[2].lower()])

@@ -67,7 +67,8 @@ def byteswap(self: Array) -> Array:
     if not self.shape:
         return reshape(byteswap(reshape(self, (1,))), ())
     parts = view(self, dt.uint8)
-    grouped = reshape(parts, (*parts.shape[:-1], -1, real.itemsize))
+    count = parts.shape[-1] // real.itemsize
+    grouped = reshape(parts, (*parts.shape[:-1], count, real.itemsize))
     return view(reshape(flip(grouped, -1), parts.shape), own)
 
 

@@ -93,6 +93,7 @@ def array(
     check_device(device, "array")
     check_order("array", order)
     value = _as_array(object, dtype)
+    # memory that another Array has, or that the caller may still write to
     of_another = isinstance(value, Borrowed) or isinstance(object, Concrete)
     if copy and of_another and isinstance(value, Concrete):
         value = Concrete(copied(value.data), value.weak)

@@ -70,6 +70,8 @@ def size(a: Any, axis: Any = None) -> int:
     (6, 3)
     """
     type_ = _type(a)
+    if axis is None:
+        return type_.size
     return math.prod(type_.shape[i] for i in axes_tuple(axis, type_.ndim, "size"))
 
 

@@ -60,9 +60,11 @@ _COMPARE: dict[str, Callable[..., Any]] = {
 
 def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
+        if is_array_like(other):
+            return function(self, other)
         if isinstance(other, _CONTAINERS):  # Python would find == to be False for them
             raise _no_operand(other)
-        return function(self, other) if is_array_like(other) else NotImplemented
+        return NotImplemented
 
     return method
 

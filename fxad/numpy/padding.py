@@ -14,9 +14,10 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch, UnsupportedError
+from fxad.core.pytree import leaves
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
-from fxad.numpy.core import axis_index, cast, full_of, spread_to, value_of
+from fxad.numpy.core import asarray, axis_index, cast, full_of, spread_to, value_of
 from fxad.numpy.functional import apply_along_axis
 from fxad.numpy.manipulation import broadcast_to, flip, slice_axis
 from fxad.numpy.reductions import max, mean, min
@@ -212,8 +213,8 @@ def _odd(value: Array, axis: int, low: int, high: int, skip: int) -> Array:
 
 def _pad_constant(value: Array, widths: np.ndarray, constants: Any) -> Array:
     """With one number all around, or with a number per side (or pair of sides), axis after axis."""
-    if isinstance(constants, Array):
-        given = cast(constants, value.dtype)
+    if any(isinstance(leaf, Array) for leaf in leaves(constants)):
+        given = cast(asarray(constants), value.dtype)
         if not given.shape:
             return _surrounded(value, widths, given)
         fills = broadcast_to(given, (value.ndim, 2))

@@ -320,18 +320,24 @@ def convolve(
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]), mode="valid")
     Array([12., 23.], dtype=float32)
     """
-    return _convolved("convolve", a, v, mode, precision, preferred_element_type)
+    options = mode, precision, preferred_element_type
+    return _convolved("convolve", a, v, *options, mirrored=False)
 
 
-def _convolved(name: str, a: Any, v: Any, mode: str, precision: Any, wanted: Any) -> Array:
-    """The convolution of a and v; `correlate` turns v round first."""
+def _convolved(
+    name: str, a: Any, v: Any, mode: str, precision: Any, wanted: Any, mirrored: bool
+) -> Array:
+    """The convolution of a and v. mirrored: v was turned round, for a correlation."""
     x, y = promoted(name, a, v, inexact=True, numbers=False, broadcast=False)
     if type_of(x).ndim != 1 or type_of(y).ndim != 1:
         raise ShapeError(f"{name}: both arguments must be vectors, not {x.type} and {y.type}")
     if not len(x) or not len(y):
         raise ShapeError(f"{name}: {x.type} and {y.type}: neither argument may be empty")
-    # the middle of full: an even shorter operand has two, and correlate sees its mirror image
-    first = (min(len(x), len(y)) - (name == "convolve" or len(x) >= len(y))) // 2
+    # Where the middle of `full` begins: before half of the shorter operand. One of even length has
+    # no middle; its left half is the shorter one, which is the right half where the whole
+    # correlation is the mirror image of that with the operands exchanged.
+    shorter = min(len(x), len(y))
+    first = shorter // 2 if mirrored and len(x) < len(y) else (shorter - 1) // 2
     if len(x) < len(y):
         x, y = y, x
     n, m = len(x), len(y)
@@ -370,7 +376,9 @@ def correlate(
     second = value_of(v)
     second = OPS["conj"](second) if dt.is_complex(second.dtype) else second
     second = OPS["reverse"](second, axes=(0,)) if second.ndim == 1 else second
-    return _convolved("correlate", a, second, mode, precision, preferred_element_type)
+    return _convolved(
+        "correlate", a, second, mode, precision, preferred_element_type, mirrored=True
+    )
 
 
 @replayed

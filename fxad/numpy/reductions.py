@@ -107,7 +107,7 @@ def sum(
     no_out("sum", out)
     value = value_of(a, "sum")
     own = value.type.dtype
-    wide = sum_dtype(own, dtype if promote_integers or dtype is not None else own)
+    wide = _summed_in(own, dtype, promote_integers)
     value = value if wide is own else cast(value, wide)
     axes = axes_tuple(axis, len(value.type.shape), "sum")
     if dt.is_bool(wide):
@@ -115,6 +115,12 @@ def sum(
         return found if initial is None else found | _start(initial, wide)
     result = _added(_masked(value, where, 0), axes, keepdims)
     return result if initial is None else result + _start(initial, result.dtype)
+
+
+def _summed_in(own: np.dtype, dtype: Any, promote_integers: bool) -> np.dtype:
+    """What elements are added or multiplied in: bools only where it is asked for."""
+    keep = dtype is None and not promote_integers and not dt.is_bool(own)
+    return sum_dtype(own, own if keep else dtype)
 
 
 def _added(value: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -140,7 +146,7 @@ def prod(
     """
     no_out("prod", out)
     value = value_of(a, "prod")
-    wide = sum_dtype(value.dtype, dtype if promote_integers or dtype is not None else value.dtype)
+    wide = _summed_in(value.dtype, dtype, promote_integers)
     value = cast(value, wide)
     axes = axes_tuple(axis, value.ndim, "prod")
     if dt.is_bool(wide):

@@ -6,7 +6,6 @@ n = randint(key, (3,), 0, 10)   # 0 to 9
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from fxad.ir.program import OPS
 from fxad.ir.rewrite import literal
 from fxad.numpy.core import cast, result_shape, shape_tuple, spread_to, value_of
 from fxad.numpy.elementwise import clip
-from fxad.random.keys import checked, split
+from fxad.random.keys import checked, split, whole
 from fxad.random.large import compiled_if_large
 from fxad.trace.array import Array
 from fxad.trace.tracer import type_of
@@ -138,9 +137,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
 def _whole(bound: Any) -> Any:
     """A bound without its fraction: a Python int, or integers of the dtype that they have."""
     if isinstance(bound, bool | float | np.bool | np.floating):
-        if not math.isfinite(bound):
-            raise NumberOverflow(f"randint: a bound must be finite, not {bound}")
-        return int(bound)
+        return whole(bound, "randint: a bound")
     if isinstance(bound, int):
         return bound
     value = value_of(bound, "randint")

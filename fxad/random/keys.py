@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, CallError, TypeMismatch
+from fxad.core.errors import BadArgument, CallError, NumberOverflow, TypeMismatch
 from fxad.core.promotion import check_int_fits
 from fxad.core.semantics import semantics
 from fxad.ir.program import OPS
@@ -117,6 +117,13 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     return _like(key, keys)
 
 
+def whole(number: Any, what: str) -> int:
+    """A Python number without its fraction. Raises NumberOverflow unless it is finite."""
+    if not math.isfinite(number):
+        raise NumberOverflow(f"{what} must be finite, not {number}")
+    return int(number)
+
+
 def fold_in(key: Any, data: Any) -> Array:
     """A new key made from a key and an integer, for instance a step number; of another number its
     fraction is dropped. Raises NumberOverflow for a Python int that is negative or has more than
@@ -126,6 +133,8 @@ def fold_in(key: Any, data: Any) -> Array:
     >>> [fxad.random.fold_in(key, step).tolist() for step in range(2)]
     [[1797259609, 2579123966], [928981903, 3453687069]]
     """
+    if isinstance(data, float | np.floating):
+        data = whole(data, "fold_in: data")
     if isinstance(data, int | np.integer) and not isinstance(data, bool):
         if isinstance(data, int):
             check_int_fits(data, dt.uint32, "data & 0xFFFFFFFF keeps its lower bits")

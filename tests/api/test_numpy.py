@@ -386,3 +386,11 @@ def test_complex_numbers_are_no_real_ones():
     for put in (lambda: jnp.zeros(3).at[0].set(1j), lambda: jnp.full(2, 1j, "float32")):
         with pytest.raises(TypeMismatch, match=r"the complex number 1j is no float32; take its"):
             put()
+
+
+def test_bools_add_up_without_promotion_too():
+    flags = jnp.array([True, True])
+    assert repr(jnp.sum(flags, promote_integers=False)) == "Array(2, dtype=int32)"
+    assert repr(jnp.prod(flags, promote_integers=False)) == "Array(1, dtype=int32)"
+    assert jnp.sum(flags, dtype=bool).dtype == bool
+    assert jnp.zeros((0, 3), jnp.int16).byteswap().shape == (0, 3)

@@ -66,6 +66,8 @@ def test_padding_takes_arrays_of_another_dtype() -> None:
     assert jnp.pad(x, 1, constant_values=jnp.array(2)).tolist() == [2, 0, 1, 2, 2]
     traced = fxad.jit(lambda n: jnp.pad(x, 1, constant_values=n))
     assert traced(jnp.array([3, 4])).tolist() == [3, 0, 1, 2, 4]
+    mixed = fxad.jit(lambda n: jnp.pad(x, 1, constant_values=(n, 7)))
+    assert mixed(5).tolist() == [5, 0, 1, 2, 7]
 
 
 def test_padding_is_as_exact_as_the_dtype() -> None:

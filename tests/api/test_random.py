@@ -138,6 +138,9 @@ def test_uniform_and_randint_stay_in_range():
         random.randint(KEY, (3,), np.zeros(2, np.int32), 5)
     with pytest.raises(NumberOverflow, match="bound 2147483649 does not fit int32"):
         random.randint(KEY, (3,), 0, 2**31 + 1)
+    for data in (-1.5, float("nan")):  # not the key of 0
+        with pytest.raises(NumberOverflow):
+            random.fold_in(KEY, data)
     with pytest.raises(NumberOverflow, match="must be finite, not inf"):
         random.randint(KEY, (3,), 0, float("inf"))
     with pytest.raises(TypeMismatch, match="must be real numbers, not c64"):

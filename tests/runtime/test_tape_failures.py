@@ -186,6 +186,7 @@ def test_sizes():
     sizes = {"2GiB": 2**31, "1.5 MB": 1_500_000, "4096": 4096, "8k": 8000, "1KiB": 1024, 7: 7}
     assert {s: parse_bytes(s) for s in sizes} == sizes
     assert [parse_bytes(n) for n in (1e9, np.int64(7), np.float32(8))] == [10**9, 7, 8]
+    assert parse_bytes(10**400) == 10**400
     for wrong in ("", "2 pounds", 0, -1, "0", 1.5, True, None):
         with pytest.raises(BadArgument):
             parse_bytes(wrong)
