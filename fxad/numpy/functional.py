@@ -31,7 +31,8 @@ def vectorize(
 ) -> Callable[..., Any]:
     """pyfunc over the broadcast leading axes of its arguments, keyword arguments too.
 
-    signature: core axes like "(m,n),(n)->(m)"; without it pyfunc takes and gives 0-d arrays.
+    signature: core axes like "(m,n),(n)->(m)", of keyword arguments in the order of the call after
+    the others; without it pyfunc takes and gives 0-d arrays.
     excluded: positions and names of arguments passed as they are, as is None. Raises ShapeError
     where a core axis has two lengths, BadArgument for a signature or excluded arguments that are
     none.
