@@ -16,7 +16,7 @@ from fxad.core.promotion import is_python_scalar
 from fxad.ir.program import OPS, Lit
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.elementwise import abs, is_bool, where
-from fxad.numpy.weak import gives_strong, keeps_weak
+from fxad.numpy.weak import gives_strong, keeps_weak, strong
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 from fxad.trace.tracer import type_of
@@ -164,7 +164,7 @@ def power(x: Any, y: Any) -> Array:
     >>> jnp.power(2, jnp.array([0, 1, 10]))
     Array([   1,    2, 1024], dtype=int32)
     """
-    if isinstance(y, int) and not isinstance(y, bool):
+    if isinstance(y, int):
         base = value_of(x)
         if base.dtype == dt.bool_:
             base = cast(base, dt.default_int())
@@ -173,11 +173,14 @@ def power(x: Any, y: Any) -> Array:
                 f"power: {base.type} ** {y}: an integer to a negative power is not an integer; "
                 "convert the base to a float first"
             )
-        return _integer_power(base, y)
-    values = promoted("power", x, y, numbers=False)
+        return _integer_power(base, int(y))
+    given = value_of(x), value_of(y)
+    values = promoted("power", *given, numbers=False)
     if type_of(values[0]).dtype == dt.bool_:
         values = [cast(v, dt.default_int()) for v in values]
-    return OPS["pow"](*values)
+    result = OPS["pow"](*values)
+    weak = not given[1].shape and not any(dt.is_bool(v.dtype) for v in given)  # as in JAX
+    return strong(result) if dt.is_integer(result.dtype) and not weak else result
 
 
 pow = power
