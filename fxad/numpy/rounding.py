@@ -65,7 +65,7 @@ def rint(x: Any, /) -> Array:
 
 @replayed
 def round(a: Any, decimals: int = 0, out: None = None) -> Array:
-    """Round half to even, to a number of decimals.
+    """Round half to even, to a number of decimals; below 0, integers too, to tens and so on.
 
     >>> jnp.round(jnp.array([1.234, 5.678]), 1)
     Array([1.2, 5.7], dtype=float32)

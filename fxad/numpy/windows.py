@@ -75,6 +75,7 @@ def kaiser(M: int, beta: Any) -> Array:
         return asarray(np.kaiser(M, beta).astype(dt.default_float()))
     if beta.ndim:
         raise ShapeError(f"kaiser: beta must be one number, not {beta.type}")
+    # `scipy.special.i0e` is made of this package, which cannot import it.
     # I0(x) is the mean of exp(x cos t) over half a circle. That of 64 points is as good in float32
     # up to |beta| = 300: its error falls as exp(-8192 / x).
     turns = np.cos((np.arange(64) + 0.5) * (np.pi / 64))
