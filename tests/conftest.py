@@ -26,8 +26,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """With `-n`, one process does all tests of a file, which share what they compile; files in the
+    """A run of the whole suite leaves out the slow tests; `.ci/run` does them too.
+
+    With `-n`, one process does all tests of a file, which share what they compile; files in the
     order of `pytest_collection_modifyitems`."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and not (config.option.markexpr or config.option.keyword):
+        config.option.markexpr = "not slow"
     if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
         config.option.dist = "loadfile"
         config.option.loadscopereorder = False

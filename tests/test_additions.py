@@ -68,6 +68,7 @@ def private(touched: Iterable[str]) -> set[str]:
     return {path for path in touched if not path.startswith(PUBLIC)}
 
 
+@pytest.mark.slow
 def test_an_op_with_native_code_is_four_files(tmp_path):
     touched = added("add-an-op.md", tmp_path)
     assert len(private(touched)) == 4, touched
@@ -85,6 +86,7 @@ def test_an_op_with_native_code_is_four_files(tmp_path):
     run(tmp_path, "add-an-op.md", *alone, tests)
 
 
+@pytest.mark.slow
 def test_a_structural_op_with_loops_of_its_own_is_nine_files(tmp_path):
     touched = added("add-a-loop.md", tmp_path)
     assert len(touched) <= 9, touched
@@ -99,6 +101,7 @@ def test_a_pass_is_two_files(tmp_path):
     run(tmp_path, "add-a-pass.md")
 
 
+@pytest.mark.slow
 def test_a_backend_is_a_folder_and_a_line(tmp_path):
     touched = added("add-a-backend.md", tmp_path)
     assert {path for path in touched if "/toy/" not in path} == {"fxad/compiler.py"}

@@ -34,6 +34,7 @@ def checked(number: int) -> list[str]:
     return [first, alike[number % len(alike)], apart[number % len(apart)]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_code_is_as_recorded(part: int) -> None:
     changes = []

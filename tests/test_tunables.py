@@ -209,6 +209,7 @@ def results(case: str) -> list[bytes]:
     return [np.asarray(leaf).tobytes() for leaf in fxad.tree.leaves(found)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_tuned_numbers_drawn_at_random_change_no_bit(case):
     expected, plain = results(case), host_target().tuning

@@ -119,6 +119,7 @@ def test_second_order(f) -> None:
         close(way(x, n), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", LOOPS)
 def test_lanes_that_stop_at_different_trips(f) -> None:
     g, xs, ns = fxad.grad(f), jnp.asarray([0.7, 0.2, -0.4]), jnp.asarray([3, 0, 4])

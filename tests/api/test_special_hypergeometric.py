@@ -99,6 +99,7 @@ def derivatives(name: str) -> Callable[..., Any]:
     return fxad.jit(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "point"), POINTS)
 def test_derivatives_in_all_arguments(name: str, point: tuple[float, ...]) -> None:
     oracle = getattr(mp, name)

@@ -192,6 +192,7 @@ def test_gradients(batch: list[tuple[str, Case]]) -> None:
     assert not any(wrong), "\n".join(filter(None, wrong))
 
 
+@pytest.mark.slow
 def test_gradients_are_limits_of_differences() -> None:
     """Eager, in float64: along one direction, with a step of 1e-6."""
     for name, case in DIFFERENTIABLE:

@@ -139,6 +139,7 @@ def _public(module: types.ModuleType) -> list[str]:
     return [n for n, v in values.items() if getattr(v, "__module__", None) == module.__name__]
 
 
+@pytest.mark.slow
 def test_a_strict_checker_sees_every_public_name(tmp_path: Path) -> None:
     """And no other one; and nothing is wrong with a program that uses what most programs use."""
     lines = [f"import {name}" for name in NAMESPACES]

@@ -27,6 +27,7 @@ def passes(*plugin: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
 
 
+@pytest.mark.slow
 def test_under_the_alias() -> None:
     passes("-p", "fxad.as_jax")
 

@@ -117,6 +117,7 @@ def random_loop(seed: int) -> tuple[Callable, tuple[np.ndarray, ...]]:
     return run, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_a_loop_as_one_function_gives_the_same_bits(monkeypatch, seed):
     run, state = random_loop(seed)

@@ -73,6 +73,7 @@ def _two_steps(name: str, dtype: str, clip: float | None, threads: int) -> str:
         return _digest(step(params, state, *batch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "clip"),  # every pair of two of them
     [

@@ -386,6 +386,7 @@ def test_what_a_template_must_not_do_is_one_error(source, saying):
         template.render([ASK])  # and again, whatever became of the process
 
 
+@pytest.mark.slow
 def test_damaged_templates_raise_nothing_but_the_library_s_errors():
     draw, refused = random.Random(0), 0
     for source in [CHATML, LLAMA3, QWEN, MARKED] * 8:

@@ -296,6 +296,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, base, chats):
     assert load_adapters(whole.saved[0], model.params, model.config)[1].dropout == 0.05
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, base, chats):
     more = {"save_every": 1, "steps": 12, "save": "adapter", "log_every": 1}
     whole = finetune(options(tmp_path, base, chats, out=tmp_path / "whole", **more))

@@ -326,6 +326,7 @@ NAMES += ["chats", "adapter", "adapter config"]
 NAMES += ["templates", "unigram", "wordpiece", "tiktoken", "pieces", "settings"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_files_raise_nothing_but_the_library_s_errors(kinds, name):
     kind, refused, count = kinds[name], 0, -(-FILES // len(NAMES))

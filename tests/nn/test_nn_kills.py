@@ -54,6 +54,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [False, True], ids=["at-once", "background"])
 def test_kills_lose_nothing(tmp_path, text, background, cache):
     wanted = {}

@@ -72,6 +72,7 @@ def test_resident_memory_grows_and_shrinks():
 
 
 # Llama's blocks in every way are below.
+@pytest.mark.slow
 @pytest.mark.parametrize(("preset", "ways"), [("tiny", WAYS), ("llama-tiny", WAYS[::3] + WAYS[4:])])
 def test_every_way_to_do_a_step_gives_the_same_losses(tmp_path, text, preset, ways):
     losses = []
@@ -88,6 +89,7 @@ def training_of(tmp_path, text, preset="tiny", **more):
     return made if preset == "tiny" else replace(made, preset=preset)
 
 
+@pytest.mark.slow
 def test_every_way_to_fine_tune_gives_the_same_losses(tmp_path, chats):
     base = write_model(tmp_path / "model", layers=1)
     losses = []

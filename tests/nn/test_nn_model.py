@@ -371,6 +371,7 @@ def test_a_disk_that_fills_up_leaves_the_shards_that_were_there(tmp_path, monkey
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"), [(12_000, 12_000), ("1GB", 12_000), (12_000, "1GB"), (12_000, 8_000)]
 )
@@ -403,6 +404,7 @@ def test_a_save_that_is_killed_leaves_the_old_weights_or_the_new(tmp_path, befor
     assert found == sorted(found) and not found[0] and found[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"), [("1GB", "1GB"), (12_000, 12_000), ("1GB", 12_000), (12_000, "1GB")]
 )

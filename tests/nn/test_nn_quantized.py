@@ -329,6 +329,7 @@ def lora_steps(params, config, count=4):
     return losses, trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "kind", "dtype"),
     [

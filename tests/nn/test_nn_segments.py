@@ -113,6 +113,7 @@ def test_logits_are_those_of_each_document_alone(name):
         assert np.abs(together - found)[0, 12:].max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DIFFERING)
 def test_losses_and_all_gradients_are_those_of_one_document_to_a_row(name):
     config, rows = CONFIGS[name], _documents()

@@ -196,6 +196,7 @@ def test_new_tokens_are_learned_and_saved(tmp_path, base, chats):
         np.testing.assert_array_equal(left, right, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"lora": None}, {"quantize": "nf4", "save": "both"}])
 def test_such_a_run_goes_on_to_the_same_bits(tmp_path, base, chats, more):
     whole = finetune(options(tmp_path, base, chats, out=tmp_path / "whole", **more))

@@ -376,6 +376,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(tmp_path, text) -
     assert len(made.stderr.splitlines()) == 1 and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_checkpoints_of_characters_need_no_extra(tmp_path, text) -> None:
     made = _without("safetensors tokenizers", tmp_path, *SHORT, str(text))
     assert made.returncode == 0, made.stderr

@@ -36,6 +36,7 @@ def gradient(f):
     return fxad.jit(fxad.grad(lambda x, n: jnp.sum(f(x, n))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [alone, in_scan, branching])
 @pytest.mark.parametrize("n", [0, 1, 4, 5, 13])
 def test_known_trips_give_the_bytes_that_are_taken(form, n):

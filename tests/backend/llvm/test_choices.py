@@ -68,6 +68,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", targets(), ids=lambda t: "-".join([t.isa, *sorted(t.features)]))
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_choice_changes_a_bit(case, target):

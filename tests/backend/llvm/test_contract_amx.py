@@ -71,6 +71,7 @@ SIZES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_order_of_sums(size):
     """Any size, layout and number of units: the bits of the documented order, near the true sum."""

@@ -180,6 +180,7 @@ def test_random_kernels(block):
     check(cases, parts=3, target=target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [True, False])
 def test_random_kernels_with_streaming_stores(lines):
     target = host_target().tuned(rows={"streamed": 0, "far_array": 0})

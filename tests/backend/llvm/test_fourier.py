@@ -164,6 +164,7 @@ def _results(dtype: str) -> list[np.ndarray]:
         return [np.asarray(fxad.jit(function)(x[:36])) for function in functions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", LOWER)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_other_instruction_sets_compute_the_same_bits(isa, dtype):

@@ -114,6 +114,7 @@ def test_float32_errors():
     assert not over, f"beyond the documented bounds: {over}"
 
 
+@pytest.mark.slow
 def test_float64_errors():
     one, two = [spread(F64, 5_000, 3)], pairs(F64, 5_000, 5)
     arguments = {n: two if n in BINARY else one for n in NAMES}
@@ -194,6 +195,7 @@ def test_special_values(dtype):
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_lane_counts_give_the_same_bits(dtype):
     """A function of one element equals that element of a long vector."""
@@ -347,6 +349,7 @@ def of_all_magnitudes(dtype):
     return arguments, evaluate(dtype, arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("isa", ["avx2", "generic"])
 def test_instruction_sets_give_the_same_bits(isa, dtype):

@@ -46,6 +46,7 @@ def no_collections():
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_collections")
 def test_compiled_source_means_the_same():
     for case in compiled_cases():
@@ -204,6 +205,7 @@ def ptxas() -> str:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_collections")
 def test_ptx(tmp_path):
     """Without a GPU; a product and a sum of two functions stay apart, a matrix product fuses."""

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 STEP = """
@@ -44,6 +46,7 @@ print("same", len(fxad.tree.leaves(native)))
 """
 
 
+@pytest.mark.slow
 def test_training_step() -> None:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
