@@ -11,6 +11,7 @@ A template is a Jinja program that a model's directory carries; what it prints i
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from fxad.core.schema import (
     string,
 )
 from fxad_nn import answers
-from fxad_nn.errors import DataError
+from fxad_nn.errors import DataError, TemplateError
 from fxad_nn.subwords import Subwords
 from fxad_nn.template_process import LIMITS, Limits, TemplateProcess
 from fxad_nn.tokenizer_config import TOKENIZER_CONFIG, read_config
@@ -103,7 +104,7 @@ class ChatTemplate:
         those of the whole text: no start token is added to the one that the template writes.
         DataError where a role is not one of `ROLES`; TemplateError where the template rewrites
         earlier turns as the conversation grows, which it may where it has generation blocks and
-        all that is in them counts.
+        all that is in them counts, or leaves out a call of a tool.
         """
         if not isinstance(tokenizer, Subwords):
             kind = type(tokenizer).__name__
@@ -118,6 +119,7 @@ class ChatTemplate:
         text, generated = self._render(messages, settings, False)
         ids, offsets = tokenizer.encode_with_offsets(text)
         process = self._process(tools)
+        self._require_calls(messages, settings)
         written = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
         if answers.are_marked(process.source):
 
@@ -137,6 +139,33 @@ class ChatTemplate:
         trained = [at for at in written if at not in untrained]
         spans = answers.verified(text, len(messages), trained, prefix, tokenizer, process.where)
         return ids, answers.ended(ids, offsets, spans, tokenizer)
+
+    def _require_calls(self, messages: Sequence[Message], settings: Mapping[str, Any]) -> None:
+        """A template that knows no tools makes an empty answer of a call, which would be learned.
+
+        Each called function gets a name of its own, which must be in the text.
+        """
+        renamed, names = [dict(message) for message in messages], {}
+        for at, message in enumerate(renamed):
+            calls = message.get("tool_calls")
+            if message["role"] != "assistant" or not isinstance(calls, list):
+                continue
+            message["tool_calls"] = calls = copy.deepcopy(calls)
+            for number, call in enumerate(calls):
+                function = call.get("function", call) if isinstance(call, dict) else {}
+                if isinstance(function, dict) and isinstance(function.get("name"), str):
+                    name = f"called_{at}_{number}_here"
+                    names[name], function["name"] = (at, function["name"]), name
+        if not names:
+            return
+        text, _ = self._render(renamed, settings, False)
+        for name, (at, called) in names.items():
+            if name not in text:
+                raise TemplateError(
+                    f"{self._process(settings['tools']).where} leaves out the call of "
+                    f"{shown(called)} in message {at}, so that an empty answer would be trained; "
+                    "take a template that writes `tool_calls`, or leave such conversations out"
+                )
 
     def _render(
         self, messages: Sequence[Message], settings: Mapping[str, Any], prompt: bool

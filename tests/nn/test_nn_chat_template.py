@@ -295,6 +295,15 @@ def test_tool_calls_are_answers_and_what_tools_say_is_not(made, tokenizer):
     assert found == [f"<tool_call>\n{call}\n</tool_call><|im_end|>", "It is 4.<|im_end|>"]
 
 
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_a_template_that_leaves_out_calls_is_an_error(made, tokenizer, tools):
+    """Also where the called function's name is in the text for another reason."""
+    said = [{"role": "user", "content": "add them"}, CALLS[1] | {"content": ""}, *CALLS[2:]]
+    with pytest.raises(TemplateError, match="leaves out the call of 'add' in message 1"):
+        made(CHATML).encode(tokenizer, said, tools=tools)
+    made(QWEN).encode(tokenizer, said, tools=tools)
+
+
 def test_a_generation_block_without_the_end_of_the_turn(tokenizer):
     inside = "{{- message.content + '<|im_end|>' }}"
     outside = MARKED.replace(inside, "{{- message.content }}").replace(
