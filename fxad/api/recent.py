@@ -11,6 +11,7 @@ from fxad.api import compiled
 from fxad.api.calling import MISS, caller
 from fxad.api.donation import take
 from fxad.core import dtypes as dt
+from fxad.core.interrupts import kept_whole
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import builder, flattener
 from fxad.core.types import array_types
@@ -76,12 +77,26 @@ class Trace:
 
     def finish(self, operands: list[Any], arrays: list[np.ndarray]) -> list[Concrete]:
         """Results for operands whose arrays are at hand."""
-        if self.donate:
-            take(operands, arrays, self.donate)
         ready = self.ready
         if ready is None or not ready.valid:
             ready = self.ready = compiled.Ready(self.program, self.donate)
+        if self.donate:
+            return self._overwriting(ready, operands, arrays)
         return Concrete.of_all(ready.run(arrays), self.types, self.weak)
+
+    def _overwriting(
+        self, ready: compiled.Ready, operands: list[Any], arrays: list[np.ndarray]
+    ) -> list[Concrete]:
+        """`finish` for donated operands. Ctrl-C must not come between the loss of their memory and
+        the caller's assignment of what takes its place: that would lose a model in training."""
+        with kept_whole() as interrupts:
+            take(operands, arrays, self.donate)
+            try:
+                return Concrete.of_all(ready.run(arrays), self.types, self.weak)
+            finally:
+                if interrupts.undone:  # before anything was overwritten
+                    for number in self.donate:
+                        operands[number]._data = arrays[number]
 
 
 class Recent:

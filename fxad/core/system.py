@@ -217,6 +217,15 @@ def signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def interrupt_main_thread() -> None:
+    """Send the main thread what Ctrl-C sends, also where it waits inside a call of the system."""
+    thread = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and thread is not None:
+        signal.pthread_kill(thread, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
+
+
 def start_thread(function: int, argument: int) -> Callable[[], None]:
     """Run the C function `void *f(void *)` at an address in a thread of its own, which gets no
     signals and which the interpreter does not wait for. The answer waits for its end.

@@ -16,6 +16,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.api import compiled
+from fxad.core import system
 from fxad.core.config import config
 from fxad.core.errors import DonatedError
 
@@ -344,3 +345,30 @@ def test_fuel_stops_rewriting():
         lowered = fxad.jit(lambda x: f(x)).lower(X)
         left = len(lowered.program.eqns)
     assert 0 < left < 3
+
+
+def test_ctrl_c_loses_no_donated_array():
+    """Wherever in a loop it comes: the array is the one before the call or the one after it."""
+    step = fxad.jit(lambda w: w + jnp.tanh(w @ w), donate_argnums=0)
+    w = step(jnp.zeros((300, 300)))
+    for _ in range(10):
+        late = threading.Timer(0.01, system.interrupt_main_thread)
+        late.start()
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                w = step(w)
+        late.join()
+        assert not w.is_deleted()
+
+
+def test_ctrl_c_ends_a_call_that_has_overwritten_nothing():
+    def spin(w, n):
+        return w + fxad.lax.fori_loop(0, n, lambda _, c: jnp.sin(c) + 1e-7, jnp.ones(4))[0]
+
+    spun = fxad.jit(spin, donate_argnums=0)
+    w = spun(jnp.ones(5), 2)
+    before = np.asarray(w).copy()
+    threading.Timer(0.1, system.interrupt_main_thread).start()
+    with pytest.raises(KeyboardInterrupt):
+        spun(w, 2_000_000_000)
+    assert np.array_equal(w, before) and not spun(w, 1).is_deleted()

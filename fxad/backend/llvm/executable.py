@@ -29,6 +29,7 @@ from fxad.backend.llvm.runner import Encoded, Frame, encode
 from fxad.backend.llvm.sequence.choose import sequences as sequences_of
 from fxad.backend.llvm.sequence.choose import walk_outside
 from fxad.backend.llvm.sequence.emit import SequenceCode, compile_sequence
+from fxad.core import interrupts
 from fxad.core.aligned import to_line
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
@@ -202,6 +203,7 @@ class Executable:
         words, (bound, buffers) = frame.words, held
         match status:
             case Status.TICK:
+                interrupts.check()
                 if region is not None:
                     region.check()
                 return held
