@@ -108,7 +108,10 @@ def traces_of(function: Callable[..., Any], options: Hashable) -> Traces:
     """
     if not isinstance(function, types.FunctionType | functools.partial):
         return Traces()
-    settings = (options, config.isa, config.offload_memory)  # a trace remembers its compiled code
+    # A trace remembers its compiled code. A function's own code changes when a notebook reloads the
+    # module that defines it.
+    code = getattr(getattr(function, "func", function), "__code__", None)
+    settings = (options, config.isa, config.offload_memory, code)
     with _lock:
         of_function = _shared.setdefault(function, {})
         if settings not in of_function:

@@ -342,10 +342,10 @@ def _numpy_dtype(dtype_like: Any) -> np.dtype:
         )
     try:
         found: np.dtype = np.dtype(dtype_like)
-    except TypeError as error:
+    except TypeError:
         number = isinstance(dtype_like, int)  # ones(2, 3)
         advice = "a shape goes in one tuple" if number else "try a name like 'float32'"
-        raise TypeMismatch(f"{dtype_like!r} is not a dtype; {advice}") from error
+        raise TypeMismatch(f"{dtype_like!r} is not a dtype; {advice}") from None
     return found
 
 

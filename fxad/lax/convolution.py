@@ -99,8 +99,9 @@ def _windows(x: Array, axis: int, length: int, stride: int, dilation: int) -> Ar
         rows = x[(slice(None),) * axis + (starts + np.arange(length, dtype=np.int32) * dilation,)]
         order = [i for i in range(rows.ndim) if i != axis + 1]
         return OPS["transpose"](rows, permutation=(*order[:-1], axis + 1, order[-1]))
+    firsts = [k * dilation if count else 0 for k in range(length)]
     last = (count - 1) * stride + 1 if count else 0
-    parts = [slice_axis(x, axis, k * dilation, k * dilation + last, stride) for k in range(length)]
+    parts = [slice_axis(x, axis, start, start + last, stride) for start in firsts]
     return stack_values(parts, x.ndim - 1)
 
 

@@ -6,6 +6,7 @@ def normal(key, shape=(), dtype=None): ...
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -33,10 +34,9 @@ def compiled_if_large(function: Callable[..., Array]) -> Callable[..., Array]:
     def wrapper(*args: Any, **kwargs: Any) -> Array:
         if staging() or interpreting():
             return function(*args, **kwargs)
-        try:
+        given: dict[str, Any] = {}
+        with contextlib.suppress(TypeError):  # the function's own error names it
             given = signature.bind(*args, **kwargs).arguments
-        except TypeError:
-            return function(*args, **kwargs)  # its own error names it
         if given.get("shape") is None:
             return function(*args, **kwargs)
         given["shape"] = shape_tuple(given["shape"], function.__name__)

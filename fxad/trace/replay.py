@@ -94,6 +94,7 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
             return _apart(function(*args, **named))
         given: list[Any] = []
         parts: list[Any] = [numerics.key]
+        key: tuple[Any, ...] | None
         try:
             for arg in args:
                 kind = type(arg)
@@ -111,6 +112,8 @@ def replayed(function: Any = None, *, numbers: bool = False) -> Any:
             key = tuple(parts)
             run = runs.get(key)
         except (_Odd, AttributeError, TypeError):  # given away; without a hash
+            key = None
+        if key is None:  # not above, where it would be what an error of the user's came from
             return _apart(function(*args, **named))
         return run(*given) if run is not None else seldom(key, given, args, named)
 

@@ -37,7 +37,8 @@ def by_loops(x, w, strides, pads, holes, spread, groups=1):
     ]
     grid = grid[(slice(None), slice(None), *cut)]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, spread, strict=True)]
-    lengths = [(g - r) // s + 1 for g, r, s in zip(grid.shape[2:], reach, strides, strict=True)]
+    sizes = zip(grid.shape[2:], reach, strides, strict=True)
+    lengths = [max((g - r) // s + 1, 0) for g, r, s in sizes]
     out = np.zeros((n, outs, *lengths))
     for place in itertools.product(*map(range, lengths)):
         window = tuple(
@@ -61,6 +62,8 @@ CASES = [
     ((5, 4), (2, 2), (1, 1), [(1, 0), (0, 1)], (1, 1), (1, 1), 2),
     ((5, 4), (2, 2), (1, 1), [(1, 0), (0, 1)], (1, 1), (1, 1), 4),
     ((3, 4, 5), (2, 2, 3), (1, 2, 1), [(0, 1), (0, 0), (1, 1)], (1, 1, 1), (1, 1, 1), 1),
+    ((1, 3), (4, 2), (1, 1), [(0, 0), (0, 0)], (1, 1), (1, 1), 1),  # no window fits
+    ((4,), (3,), (2,), [(0, 1)], (1,), (4,), 1),
 ]
 
 

@@ -51,6 +51,20 @@ def test_traced_once_per_signature():
     assert counted.traces == 7
 
 
+def test_code_that_is_reloaded_is_traced_anew():
+    """As `%autoreload` does it in a notebook: the function stays, its code is replaced."""
+
+    def f(x):
+        return x * 3
+
+    def edited(x):
+        return x * 30
+
+    assert fxad.jit(f)(X)[0, 1] == fxad.jit(functools.partial(f))(X)[0, 1] == 3
+    f.__code__ = edited.__code__
+    assert fxad.jit(f)(X)[0, 1] == fxad.jit(functools.partial(f))(X)[0, 1] == 30
+
+
 def test_weakness_survives_compilation():
     f = fxad.jit(lambda x: x + 1)
     assert (f(1.0) + jnp.ones(2, jnp.bfloat16)).dtype == jnp.bfloat16
