@@ -8,6 +8,7 @@ frames, of the same file and line, in which traced values have become arrays.
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -119,10 +120,20 @@ def _lives(value: Tracer) -> bool:
 
 def stop_in(frames: Sequence[Frame]) -> None:
     """Call `sys.breakpointhook` in frames like these, innermost first."""
-    stop: Callable[[], Any] = sys.breakpointhook
+    stop = _hook()
     for frame in frames:
         stop = _recreated(frame, stop)
     stop()
+
+
+def _hook() -> Callable[[], Any]:
+    """`sys.breakpointhook`, unless that does nothing: a notebook's kernel sets debugpy's, which
+    stops only where an editor is connected."""
+    hook: Callable[[], Any] = sys.breakpointhook
+    debugpy = sys.modules.get("debugpy")
+    if "debugpy" not in getattr(hook, "__name__", "") or debugpy is None:
+        return hook
+    return hook if debugpy.is_client_connected() else sys.__breakpointhook__
 
 
 def _recreated(frame: Frame, call: Callable[[], Any]) -> Callable[[], Any]:
@@ -132,4 +143,5 @@ def _recreated(frame: Frame, call: Callable[[], Any]) -> Callable[[], Any]:
         node.lineno = node.end_lineno = frame.line  # type: ignore[attr-defined]
         node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]
     code = compile(ast.Module([statement], []), frame.file, "exec").replace(co_name=frame.name)
-    return lambda: exec(code, frame.globals, {**frame.locals, _STOP: call})
+    # No function of Python's: it would be a frame between two of the user's.
+    return functools.partial(exec, code, frame.globals, {**frame.locals, _STOP: call})

@@ -21,26 +21,13 @@ def at(where: str) -> str:
 
 
 _locate: Callable[[], str] = str
-_LOCATED = r"(\.py|>):\d+|\(\S+:\d+\)"
+_LOCATED = r"(\.py|>|\]):\d+|\(\S+:\d+\)"
 
 
 def set_locator(locate: Callable[[], str]) -> None:
     """Install what finds the user's line (done once, by `fxad.trace.location`)."""
     global _locate
     _locate = locate
-
-
-def _message(error: BaseException) -> list[str]:
-    return [str(error)]
-
-
-_render: Callable[[BaseException], list[str]] = _message
-
-
-def set_renderer(render: Callable[[BaseException], list[str]]) -> None:
-    """Install what writes the lines of an error for IPython (`fxad.core.tracebacks`, once)."""
-    global _render
-    _render = render
 
 
 class FxadError(Exception):
@@ -57,10 +44,6 @@ class FxadError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message if re.search(_LOCATED, message) else message + at(_locate()))
-
-    def _render_traceback_(self) -> list[str]:
-        """The lines that IPython shows."""
-        return _render(self)
 
 
 class TraceError(FxadError, TypeError):

@@ -14,14 +14,16 @@ is a fault of the library, and shows all of them too.
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from fxad.core import notebook
 from fxad.core.config import config
-from fxad.core.errors import FxadError, set_renderer
+from fxad.core.errors import FxadError
 from fxad.core.source import FILES, PACKAGE
 
 
@@ -64,37 +66,52 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
-def rendered(error: BaseException) -> list[str]:
-    """Lines for IPython, which asks errors that have `_render_traceback_`."""
-    traceback: Any = importlib.import_module("traceback")  # only errors pay for it
-    whole = [(each, each.__traceback__) for each in _chain(error)]
-    try:
-        for each, _ in whole:
-            each.__traceback__ = users_frames(each)
-        text = "".join(traceback.format_exception(error))
-    finally:
-        for each, frames in whole:
-            each.__traceback__ = frames
-    return str(text).rstrip().split("\n")
-
-
 _LIBRARIES = os.path.dirname(os.__file__) + os.sep
 _shown_before = sys.excepthook
 
 
-def _show(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    """Show an error that nobody caught, as whoever was asked before, with the user's frames."""
+@contextlib.contextmanager
+def _of_the_user(error: BaseException) -> Iterator[None]:
+    """Inside, an error and those it came from have the user's frames alone."""
     whole = [(each, each.__traceback__) for each in _chain(error)]
     try:
         for each, _ in whole:
             each.__traceback__ = users_frames(each)
-        _shown_before(kind, error, error.__traceback__)
+        yield
     finally:
-        for each, held in whole:
-            each.__traceback__ = held
+        for each, frames in whole:
+            each.__traceback__ = frames
+
+
+def _show(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    """Show an error that nobody caught, as whoever was asked before, with the user's frames."""
+    with _of_the_user(error):
+        _shown_before(kind, error, error.__traceback__)
+
+
+def _show_in_shell(
+    shell: Any,
+    kind: type[BaseException],
+    error: BaseException,
+    frames: TracebackType | None,
+    tb_offset: int | None = None,
+) -> None:
+    """The same for IPython, which formats it as the user has set (`%xmode`, colours, cells).
+
+    `%debug` has the library's frames, and passes over them on its way up.
+    """
+    each = frames
+    while each is not None:
+        if _ours(each):
+            each.tb_frame.f_locals["__tracebackhide__"] = True
+        each = each.tb_next
+    with _of_the_user(error):
+        shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset)
 
 
 def install() -> None:
     """Have Python and IPython show tracebacks so; done once, when fxad is imported."""
     sys.excepthook = _show
-    set_renderer(rendered)
+    shell = notebook.shell()
+    if shell is not None and not shell.custom_exceptions:  # nobody else shows them
+        shell.set_custom_exc((Exception, KeyboardInterrupt), _show_in_shell)

@@ -13,11 +13,16 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
+from fxad.core import notebook
 from fxad.core.errors import set_locator
 from fxad.core.source import FILES, PACKAGE
 from fxad.ir.program import new_pair
 
-_OURS = (PACKAGE, FILES, "<frozen", contextlib.__file__)  # the last: of decorators in the package
+# contextlib: of decorators in the package. NumPy calls us for arrays of ours.
+_OURS = (PACKAGE, FILES, "<frozen", contextlib.__file__, os.path.dirname(np.__file__) + os.sep)
+_CELL = "In["
 _names: dict[str, str] = {}  # file -> its name without folders, empty for our own
 
 
@@ -42,12 +47,19 @@ def calling() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         name = _names.get(file)
-        if name is None:
-            name = _names[file] = "" if file.startswith(_OURS) else os.path.basename(file)
+        if name is None or name.startswith(_CELL):  # a cell has another number when it runs again
+            name = _names[file] = _named(file)
         if name:
             return f"{name}:{frame.f_lineno}{_state.scope}"
         frame = frame.f_back
     return ""
+
+
+def _named(file: str) -> str:
+    """What a file is called in locations: nothing if it is ours, `In[12]` for a notebook's cell."""
+    if file.startswith(_OURS):
+        return ""
+    return notebook.cell(file) or os.path.basename(file)
 
 
 def code(where: str) -> str:

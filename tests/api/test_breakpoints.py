@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -152,3 +153,31 @@ def test_in_pythons_debugger(tmp_path: Path) -> None:
     assert "(Pdb) Array(1., dtype=float32)" in done.stdout
     assert "  5  ->\t    fxad.debug.breakpoint()" in done.stdout
     assert done.stdout.rstrip().endswith("2.0")
+
+
+def test_no_frame_of_the_library_is_between_two_of_the_users(monkeypatch):
+    """`u` in the debugger goes from one to the next."""
+    names = []
+
+    def hook():
+        frame = sys._getframe(1)
+        names.extend([frame.f_code.co_name, frame.f_back.f_code.co_name])
+
+    monkeypatch.setattr(sys, "breakpointhook", hook)
+    fxad.jit(outer)(1.0)
+    assert names == ["inner", "outer"]
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_kernels_debugger_stops_only_where_an_editor_is_connected(monkeypatch, connected):
+    called = []
+
+    def debugpy_breakpointhook():
+        called.append("debugpy")
+
+    monkeypatch.setattr(sys, "breakpointhook", debugpy_breakpointhook)
+    monkeypatch.setattr(sys, "__breakpointhook__", lambda: called.append("pdb"))
+    debugpy = SimpleNamespace(is_client_connected=lambda: connected)
+    monkeypatch.setitem(sys.modules, "debugpy", debugpy)
+    fxad.jit(outer)(1.0)
+    assert called == ["debugpy" if connected else "pdb"]

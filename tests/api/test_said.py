@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import textwrap
+import traceback
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +21,7 @@ import fxad.numpy as jnp
 import fxad.show
 from fxad.core import tracebacks
 from fxad.core.config import ConfigError, config
-from fxad.errors import ShapeError
+from fxad.errors import ConcretizationError, ShapeError
 
 W, X = np.ones((4, 2), np.float32), np.ones((3, 4), np.float32)
 
@@ -164,20 +167,64 @@ def test_faults_of_the_library_show_all_frames(tmp_path) -> None:
     assert "fxad/api/naming.py" in said and "fxad/api/jit.py" in said
 
 
-def test_ipython_is_given_the_same_lines() -> None:
-    try:
-        fxad.jit(lambda x: x + X)(W)
-    except ShapeError as error:
-        lines = error._render_traceback_()
-        frames = error.__traceback__
-        assert frames is not None
-        assert tracebacks.users_frames(error) is not frames
-        with config.override(traceback="full"):
-            assert len(error._render_traceback_()) > len(lines)
-            assert tracebacks.users_frames(error) is frames
-        assert error.__traceback__ is frames
-    assert lines[0].startswith("Traceback") and lines[-1].startswith("fxad.core.errors.ShapeError")
-    assert not any("fxad/api" in line for line in lines)
+class Shell:
+    """Stands in for IPython's: remembers the frames that it was to show."""
+
+    def __init__(self, custom: tuple = ()) -> None:
+        self.custom_exceptions, self.show, self.files = custom, None, []
+        self.compile = self
+
+    def set_custom_exc(self, kinds: tuple, show: Any) -> None:
+        self.custom_exceptions, self.show = kinds, show
+
+    def showtraceback(self, error: tuple, tb_offset: int | None = None) -> None:
+        self.files.append([frame.filename for frame in traceback.extract_tb(error[2])])
+        assert error[1].__traceback__ is error[2]
+
+    def format_code_name(self, name: str) -> tuple[str, str] | None:
+        return ("Cell", "In[7]") if name == "/tmp/cell.py" else None
+
+
+def test_ipython_is_given_the_users_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(shell: Shell) -> None:
+        try:
+            fxad.jit(lambda x: x + X)(W)
+        except ShapeError as error:
+            frames = error.__traceback__
+            shell.show(shell, ShapeError, error, frames, tb_offset=1)
+            assert error.__traceback__ is frames
+
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    shell = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    tracebacks.install()
+    assert shell.custom_exceptions == (Exception, KeyboardInterrupt)
+    shown(shell)
+    with config.override(traceback="full"):
+        shown(shell)
+    users, whole = shell.files
+    assert set(users) == {__file__} and len(whole) > len(users)
+    other = Shell(custom=(ValueError,))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: other))
+    tracebacks.install()
+    assert other.show is None  # somebody else shows errors there
+
+
+def test_locations_name_a_notebooks_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: Shell()))
+    scope: dict[str, Any] = {}
+    text = "import fxad.numpy as jnp\n\ndef f(x):\n    return jnp.ones(3) @ x\n"
+    exec(compile(text, "/tmp/cell.py", "exec"), scope)
+    with pytest.raises(ShapeError, match=r"\(In\[7\]:4\)$"):
+        fxad.jit(scope["f"])(W[0])
+    monkeypatch.delitem(sys.modules, "IPython")
+    with pytest.raises(ShapeError, match=r"\(cell.py:4\)$"):
+        fxad.jit(scope["f"])(W[0])
+
+
+def test_numpys_own_lines_are_not_the_users() -> None:
+    with pytest.raises(ConcretizationError, match=r"\(test_said.py:\d+\)"):
+        fxad.jit(lambda x: np.linalg.norm(x))(jnp.ones(3))
 
 
 # ---------------------------------------------------------------- warnings
