@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument, CheckFailed, TypeMismatch
+from fxad.core.lazy import lazy as _lazy
 from fxad.core.node_types import register_node
 from fxad.core.record import replace
 from fxad.ir.program import OPS, Opaque
@@ -256,3 +257,7 @@ def _last_of_a_batch(code: Any, values: list[Any]) -> tuple[Any, list[Any]]:
     lane = lane_to_report(OPS["max_reduce"](flat, axes=(1,)))
     code, *values = (bind(OPS["gather"], v, lane, axes=(0,)) for v in (code, *values))
     return code, values
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

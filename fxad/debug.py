@@ -17,7 +17,7 @@ import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from fxad.api.residuals import print_saved_residuals
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, NumericsError, TypeMismatch, at
+from fxad.core.lazy import lazy as _lazy
 from fxad.core.semantics import semantics
 from fxad.core.types import ArrayType
 from fxad.ir.program import Op
@@ -343,3 +344,7 @@ def _describe(value: Any) -> str:
         first = tuple(map(int, np.argwhere(~finite)[0]))
         text += f", {_counts(value)}, first at index {list(first)}"
     return text
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +22,7 @@ from fxad.core.dtypes import (
     prng_key,
 )
 from fxad.core.errors import TypePromotionError
+from fxad.core.lazy import lazy as _lazy
 from fxad.core.promotion import entry_of, promote
 from fxad.numpy.data_types import finfo, iinfo
 from fxad.numpy.data_types import issubdtype as _issubdtype
@@ -73,3 +74,7 @@ __all__ = [
     "result_type",
     "scalar_type_of",
 ]
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

@@ -14,12 +14,13 @@ import builtins
 import enum
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.lazy import lazy as _lazy
 from fxad.lax import Precision
 from fxad.numpy import (
     abs,
@@ -257,3 +258,7 @@ def _real(value: Array) -> np.dtype:
 def _contracted(value: Array, axis: int, weights: Array, precision: Any) -> Array:
     product = tensordot(value, weights.astype(value.dtype), ((axis,), (0,)), precision=precision)
     return moveaxis(product, -1, axis)
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

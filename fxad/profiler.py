@@ -21,12 +21,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxad.api.flat import name_of
 from fxad.api.jit import Jit
 from fxad.core.errors import BadArgument
 from fxad.core.files import write_bytes
+from fxad.core.lazy import lazy as _lazy
 from fxad.trace.tracer import staging
 
 __all__ = [
@@ -241,3 +242,7 @@ def annotate_function(func: F, name: str | None = None, **decorator_kwargs: Any)
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
     """Arguments as JSON has them: numbers, and text of whatever is none."""
     return {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in args.items()}
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core.errors import TreeError, TypeMismatch
+from fxad.core.lazy import lazy as _lazy
 from fxad.core.node_types import (
     Partial,
     register_dataclass,
@@ -287,3 +288,7 @@ __all__ = [
     "treedef_tuple",
     "unflatten",
 ]
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

@@ -182,6 +182,7 @@ def make_ir(
         raise BadArgument("make_ir: axis_env must be None; name axes with vmap(..., axis_name=)")
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
+    @functools.wraps(fun, updated=())
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         def call(*dynamic: Any, **named: Any) -> Any:
             merged = list(dynamic)
@@ -196,6 +197,7 @@ def make_ir(
         printed = Printed(program, captured)
         return (printed, _structs(program, flat)) if return_shape else printed
 
+    wrapped.__name__ = wrapped.__qualname__ = f"make_ir_{name_of(fun)}"
     return wrapped
 
 

@@ -82,8 +82,14 @@ class ConcretizationError(TraceError):
         `action` is what Python asked for ("bool()", "int()"), `seen` describes the traced value
         ("f32[3]"), `where` is the user's line.
         """
+        number = ""
+        if action in ("int()", "float()", "complex()"):
+            number = (
+                "The functions of math and an assignment into a NumPy array ask for one: use "
+                "those of fxad.numpy, and x.at[i].set(value). "
+            )
         made = cls(
-            f"{action} needs a concrete value, but got the traced value {seen}{at(where)}. "
+            f"{action} needs a concrete value, but got the traced value {seen}{at(where)}. {number}"
             "While tracing, only the shape and dtype are known. "
             "For a branch use fxad.lax.cond or fxad.numpy.where; for a loop use "
             "fxad.lax.while_loop, fxad.lax.scan or fxad.lax.fori_loop; to branch on an argument "

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.lazy import lazy as _lazy
 from fxad.ir.program import OPS
 from fxad.numpy.core import axes_tuple, axis_index, cast, check_device, full_of, promoted, value_of
 from fxad.numpy.creation import iota
@@ -274,3 +275,7 @@ def _shifted(name: str, doc: str, amount: Callable[[int], int]) -> Callable[...,
 
 fftshift = _shifted("fftshift", "Frequency 0 moved to the middle of each axis.", lambda n: n // 2)
 ifftshift = _shifted("ifftshift", "Inverse of `fftshift`.", lambda n: -(n // 2))
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.lazy import lazy as _lazy
 from fxad.ir.program import OPS
 from fxad.numpy import elementwise as e
 from fxad.numpy import products, reductions
@@ -541,3 +542,7 @@ def _spectral_norm(value: Array, ord: Any, axes: Sequence[int], keepdims: bool) 
         return out
     kept = {a % value.ndim for a in axes}
     return reshape(out, tuple(1 if i in kept else n for i, n in enumerate(value.shape)))
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())

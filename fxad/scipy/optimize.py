@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fxad.api.autodiff import value_and_grad
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.lazy import lazy as _lazy
 from fxad.lax.loops import while_loop
 from fxad.numpy import abs, asarray, eye, isfinite, linalg, matmul, outer, sqrt, sum, where
 from fxad.numpy.core import promoted
@@ -242,3 +243,7 @@ def minimize(
     if unknown := sorted(set(chosen) - set(known)):
         raise BadArgument(f"minimize: no option {unknown[0]!r}; there are {', '.join(known)}")
     return _bfgs(lambda x: fun(x, *args), x0, **chosen)
+
+
+if not TYPE_CHECKING:  # TAB completion shows what is public
+    __getattr__, __dir__ = _lazy(globals())
