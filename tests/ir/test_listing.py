@@ -200,6 +200,7 @@ def test_pages_hold_the_programs_inside(tmp_path) -> None:
         boxes(svg)
     assert fxad.show.graph(printed, tmp_path / "f.html") == (tmp_path / "f.html").read_text()
     assert fxad.show.graph(printed, tmp_path / "f.svg").startswith("<svg")
+    assert fxad.show.graph(printed)._repr_html_().startswith("<svg")  # what a notebook shows
     with pytest.raises(TypeMismatch, match="make_ir"):
         fxad.show.graph(looped)
     with pytest.raises(BadArgument, match=r"'f\.png' must end in \.svg or \.html"):
