@@ -26,7 +26,7 @@ lora, adapters, objective           what is trained of a model, and towards what
 quantized   frozen matrices in 4 or 8 bits
 finetune_recipe, tuning, finetune   answering, and preferring one answer to another
 listener, signals, directory, losses, keep, plot    what surrounds it: who listens, what it leaves
-options, screen, cli        the command line
+options, flags, screen, cli the command line
 """
 
 from typing import TYPE_CHECKING, Any

@@ -36,6 +36,7 @@ from fxad_nn.errors import ConfigError, DataError, UserError, did_you_mean
 from fxad_nn.files import no_directory
 from fxad_nn.finetune import ADAPTER, MERGED, Tuned, finetune, preview
 from fxad_nn.finetune_recipe import FinetuneOptions, finetune_recipe
+from fxad_nn.flags import in_flags
 from fxad_nn.generate import cast, generate
 from fxad_nn.hf import CONFIG as MODEL_CONFIG
 from fxad_nn.losses import LOSSES, TABLE, read_losses, write_table
@@ -127,7 +128,8 @@ def _run(given: dict[str, Any], output: Output) -> int:
 
 def _message(error: Exception) -> str:
     """An error in words, with what was noted on its way, and for too much memory a way out."""
-    lines = [f"fxad_nn: {error}", *_notes(error)]
+    said = str(error) if isinstance(error, FxadError) else in_flags(str(error))
+    lines = [f"fxad_nn: {said}", *_notes(error)]
     return "\n".join([*lines, SMALLER] if isinstance(error, MemoryError) else lines)
 
 
@@ -140,7 +142,7 @@ def _bug() -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    return getattr(error, "__notes__", [])
+    return [in_flags(note) for note in getattr(error, "__notes__", [])]
 
 
 def _output_status(output: Output) -> int:
@@ -226,6 +228,8 @@ def _finetune(given: dict[str, Any], output: Output) -> int:
     """Fine-tune and report, or show examples; returns the exit status."""
     count = given.pop("preview", 0)
     given = _with_file(given, FinetuneOptions)
+    if count < 0:
+        raise ConfigError(f"--preview must be 0 or more, got {count}")
     options = finetune_recipe(**given)
     if count:
         _preview(options, count, console_on(output))

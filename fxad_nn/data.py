@@ -91,7 +91,7 @@ def make_tokenizer(name: str, vocabulary: str | Path | None, text: str) -> Token
         return Bytes()
     if name == "gpt2":
         if vocabulary is None:
-            raise ConfigError("the gpt2 tokenizer needs --vocabulary DIR, a model's directory")
+            raise ConfigError("the gpt2 tokenizer needs `vocabulary=DIR`, a model's directory")
         return from_directory(vocabulary)
     raise ConfigError(
         f"text cannot be read with tokenizer {name!r}{did_you_mean(name, TOKENIZERS)}"
@@ -155,7 +155,7 @@ def require_length(tokens: Tokens, context: int, what: str) -> None:
     if longest <= context:
         raise DataError(
             f"{what} has {longest} tokens, and one window of context {context} needs "
-            f"{context + 1}; give more text or a smaller --context"
+            f"{context + 1}; give more text or a smaller `context`"
         )
 
 

@@ -75,7 +75,7 @@ def _locked(directory: Path) -> int:
         os.close(handle)
         raise ConfigError(
             f"another process is training in {directory}: wait until it has ended, or choose "
-            "another directory with --out"
+            "another directory with `out`"
         )
     return handle
 

@@ -1,6 +1,8 @@
 """The errors of `fxad_nn`: each names what was wrong, what was seen and what to try.
 
 raise ConfigError("unknown preset 'nanoo'" + did_you_mean("nanoo", PRESETS))
+
+An option in a message is `learning_rate`, as Python writes it: see `fxad_nn.flags`.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def require_writable(directory: Path) -> None:
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
         raise ConfigError(
-            f"cannot write to {directory}: {error.strerror}; choose another directory with --out"
+            f"cannot write to {directory}: {error.strerror}; choose another directory with `out`"
         ) from error
 
 

@@ -154,7 +154,7 @@ def _require_unchanged(
 
 def _required(path: Path | None, name: str) -> Path:
     if path is None:
-        raise ConfigError(f"fine-tuning needs --{name}")
+        raise ConfigError(f"fine-tuning needs `{name}`")
     return path
 
 
@@ -163,7 +163,7 @@ def _tokenizer(options: FinetuneOptions) -> Subwords:
     directory = _required(options.model, "model")
     if options.new_tokens and not (directory / TOKENIZER).is_file():
         raise ConfigError(
-            f"--new-tokens needs a {TOKENIZER} in {directory}, which its tokenizer has in another "
+            f"`new_tokens` needs a {TOKENIZER} in {directory}, which its tokenizer has in another "
             "form: transformers.AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) makes one"
         )
     found = from_directory(directory)
@@ -278,9 +278,9 @@ def _too_few(train: Sequence[Any], val: Sequence[Any], options: FinetuneOptions)
         return "there is nothing to train on"
     parts = f"{len(train)} of them to train and {len(val)} to validate on, and each needs one"
     if options.eval_data is not None:
-        return f"{parts}: try another --{'data' if val else 'eval-data'}"
+        return f"{parts}: try another `{'data' if val else 'eval_data'}`"
     return (
-        f"{parts}: try more data, --eval-data FILE to validate on others, or --eval-share 0 to "
+        f"{parts}: try more data, `eval_data=FILE` to validate on others, or `eval_share=0` to "
         "train without validation"
     )
 
@@ -305,7 +305,7 @@ def _prompts(path: Path | None, encoder: Encoder) -> list[Prompt]:
 def _context(options: FinetuneOptions, config: models.Config) -> int:
     context = options.context or min(config.context, LONGEST)
     if context > config.context:
-        raise ConfigError(f"--context {context} exceeds the model's {config.context}")
+        raise ConfigError(f"`context={context}` exceeds the model's {config.context}")
     return context
 
 
@@ -317,7 +317,7 @@ def _encoder(directory: Path, tokenizer: Tokenizer, config: models.Config) -> En
 
 def _require_kind(example: Example | Pair, options: FinetuneOptions, path: Path) -> None:
     if isinstance(example, Pair) != options.dpo:
-        hint = "give --dpo to learn from" if isinstance(example, Pair) else "--dpo needs"
+        hint = "give `dpo=True` to learn from" if isinstance(example, Pair) else "`dpo` needs"
         raise ConfigError(f"{path}: {hint} pairs of a chosen and a rejected answer")
 
 
@@ -336,7 +336,7 @@ def preview(options: FinetuneOptions, count: int) -> Iterator[list[tuple[str, bo
     """The first examples, each as pieces of text with whether they are trained. DataError where
     there are none."""
     if count < 0:
-        raise ConfigError(f"--preview must be 0 or more, got {count}")
+        raise ConfigError(f"preview: count must be 0 or more, got {count}")
     directory, data = _required(options.model, "model"), _required(options.data, "data")
     config = hf.read_config(directory)
     tokenizer, context = _tokenizer(options), _context(options, config)

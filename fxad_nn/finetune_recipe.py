@@ -104,16 +104,16 @@ class FinetuneOptions(RunOptions):
         distinct = len(set(self.new_tokens)) == len(self.new_tokens) and all(self.new_tokens)
         self._require("new_tokens", distinct, "different texts")
         if self.dpo:
-            self._require("z_loss", not self.z_loss, "left out with --dpo")
-            smooth = "below 0.5 with --dpo: the share of pairs whose labels are wrong"
+            self._require("z_loss", not self.z_loss, "left out with `dpo`")
+            smooth = "below 0.5 with `dpo`: the share of pairs whose labels are wrong"
             self._require("label_smoothing", self.label_smoothing < 0.5, smooth)
         if self.lora is None:
             for name in ("alpha", "rslora", "dropout"):
-                self._require(name, not getattr(self, name), "left out without --lora")
-            self._require("targets", self.targets == ALL_LINEAR, "left out without --lora")
-            trained = "left out without --lora: what is quantised is not trained"
+                self._require(name, not getattr(self, name), "left out without `lora`")
+            self._require("targets", self.targets == ALL_LINEAR, "left out without `lora`")
+            trained = "left out without `lora`: what is quantised is not trained"
             self._require("quantize", self.quantize is None, trained)
-            self._require("save", self.save != "adapter", "merged without --lora")
+            self._require("save", self.save != "adapter", "merged without `lora`")
         else:
             self.adapters()  # whether its numbers can be
 
@@ -121,9 +121,9 @@ class FinetuneOptions(RunOptions):
         return {**super()._counts(), "steps": 0, "warmup": -1}
 
     def adapters(self) -> Lora:
-        """The adapters to train. ConfigError without --lora."""
+        """The adapters to train. ConfigError without a rank."""
         if self.lora is None:
-            raise ConfigError("adapters need a rank: --lora 16")
+            raise ConfigError("adapters need a rank: `lora=16`")
         names = tuple(name.strip() for name in self.targets.split(",") if name.strip())
         targets = ALL_LINEAR if names == (ALL_LINEAR,) else names
         alpha = 2.0 * self.lora if self.alpha is None else self.alpha
@@ -141,14 +141,13 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
         return resumed_finetune(given.pop("resume"), **given)
     for name, other in (("epochs", "steps"), ("eval_share", "eval_data")):
         if name in given and given.get(other):
-            flags = [f"--{n.replace('_', '-')}" for n in (name, other)]
-            raise ConfigError(f"{flags[0]} has no meaning beside {flags[1]}: leave one out")
+            raise ConfigError(f"`{name}` has no meaning beside `{other}`: leave one out")
     if given.get("sample_prompts") and not given.get("sample_every"):
-        raise ConfigError("--sample-prompts has no meaning without --sample-every")
+        raise ConfigError("`sample_prompts` has no meaning without `sample_every`")
     if given.get("pack") and given.get("dpo"):
-        raise ConfigError("--pack has no meaning beside --dpo: pairs are compared row by row")
+        raise ConfigError("`pack` has no meaning beside `dpo`: pairs are compared row by row")
     if "beta" in given and not given.get("dpo"):
-        raise ConfigError("--beta has no meaning without --dpo")
+        raise ConfigError("`beta` has no meaning without `dpo`")
     habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("quantize") is not None:
         # Merging takes the whole model's memory; what blocks keep would be most of what is left.
@@ -163,6 +162,6 @@ def resumed_finetune(directory: str | Path, **changes: Any) -> FinetuneOptions:
     would follow from the data again: they were settled when the run began."""
     for name, least in (("steps", 1), ("warmup", 0)):
         if changes.get(name, least) < least:
-            raise ConfigError(f"--{name} of a resumed run must be at least {least}")
+            raise ConfigError(f"`{name}` of a resumed run must be at least {least}")
     before = {"pack": False}
     return changed_options(directory, FinetuneOptions, FIXED, changes, before, MOVABLE)

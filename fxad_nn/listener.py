@@ -23,9 +23,9 @@ class Progress:
 
     loss and gradient_norm (before clipping; NaN where no gradient was finite) are means over the
     steps since the last report. utilisation: model FLOPs over the machine's peak, which is that of
-    `unit` ("float32", "AMX"), or of no known one where `--peak` was given. resident: bytes of
+    `unit` ("float32", "AMX"), or of no known one where `peak` was given. resident: bytes of
     memory that the process holds; predicted: what the plans of the run's programs say of them, or
-    what `--memory` did; None where neither is known.
+    what the option `memory` did; None where neither is known.
     """
 
     step: int

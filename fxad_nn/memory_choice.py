@@ -1,4 +1,4 @@
-"""How a step fits into the memory that a run may take: `--memory 8GiB`.
+"""How a step fits into the memory that a run may take: the option `memory`, such as 8GiB.
 
     chosen = choose(options, task, params, state)
     chosen.options          # with micro-batches, recomputation, offloading as they must be
@@ -65,7 +65,7 @@ class Prediction:
 def choose(options: Options, task: Task, params: Any, state: Any) -> Chosen[Options]:
     """The fastest way to do a step within `options.memory`.
 
-    Ways that `options` take already, such as `--recompute`, are taken in any case. Raises
+    Ways that `options` take already, such as `recompute`, are taken in any case. Raises
     ConfigError, with the least that would do, where none fits.
     """
     assert options.memory is not None
@@ -86,9 +86,9 @@ def choose(options: Options, task: Task, params: Any, state: Any) -> Chosen[Opti
             least = found, described(candidate, how)
     assert least is not None
     raise ConfigError(
-        f"--memory {options.memory} is too little: the least that a run takes is about "
+        f"`memory={options.memory!r}` is too little: the least that a run takes is about "
         f"{shown(least[0].total)} ({least[0]}), with {least[1]}; allow that much, or give a "
-        "smaller --batch or --context"
+        "smaller `batch` or `context`"
     )
 
 
@@ -97,7 +97,7 @@ def _beyond(allowed: int) -> list[str]:
     there = physical_bytes()
     if there is None or allowed <= there:
         return []
-    return [f"--memory allows {shown(allowed)}, and this machine has {shown(there)}"]
+    return [f"`memory` allows {shown(allowed)}, and this machine has {shown(there)}"]
 
 
 def predicted(options: RunOptions, task: Task, params: Any, state: Any) -> Prediction:

@@ -53,13 +53,13 @@ class PrepareOptions:
     def __post_init__(self) -> None:
         require_types(self)
         if not 0 <= self.val_share < 1:
-            raise ConfigError(f"--val-share must be in [0, 1), got {self.val_share}")
+            raise ConfigError(f"`val_share` must be in [0, 1), got {self.val_share}")
         if not 1 <= self.shard_tokens < 1 << 31:
             raise ConfigError(
-                f"--shard-tokens must be from 1 to {(1 << 31) - 1}, got {self.shard_tokens}"
+                f"`shard_tokens` must be from 1 to {(1 << 31) - 1}, got {self.shard_tokens}"
             )
         if self.tokenizer == "byte" and self.vocabulary is not None:
-            raise ConfigError("--vocabulary has no meaning beside --tokenizer byte")
+            raise ConfigError("`vocabulary` has no meaning beside `tokenizer='byte'`")
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ def prepare(
     """
     files, out = [Path(path) for path in paths], options.out
     if out is None:
-        raise ConfigError("prepare needs --out DIR")
+        raise ConfigError("prepare needs `out=DIR`")
     if any(out.glob("*.bin")):
-        raise ConfigError(f"{out} holds shards already: choose another --out, or remove them")
+        raise ConfigError(f"{out} holds shards already: choose another `out`, or remove them")
     require_writable(out)
     for path in abandoned(out, "*.bin"):
         path.unlink(missing_ok=True)

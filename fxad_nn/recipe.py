@@ -120,9 +120,9 @@ class RunOptions:
             value = getattr(self, name)
             self._require(name, value is None or 0 <= value < 1, "in [0, 1)")
         self._require("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
-        parts = f"a divisor of --batch {self.batch}"
+        parts = f"a divisor of `batch={self.batch}`"
         self._require("micro_batches", self.batch % self.micro_batches == 0, parts)
-        self._require("offload", not (self.offload and self.recompute), "left out with --recompute")
+        self._require("offload", not (self.offload and self.recompute), "left out with `recompute`")
         if self.memory is not None:
             self._require("memory", is_size(self.memory), "a size such as 8GiB or 500MB")
         outliers = self.skip_outliers
@@ -148,8 +148,7 @@ class RunOptions:
 
     def _require(self, name: str, holds: bool, wanted: str) -> None:
         if not holds:
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(f"{flag} must be {wanted}, got {getattr(self, name)}")
+            raise ConfigError(f"`{name}` must be {wanted}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ class TrainOptions(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        mixed = "left out beside --data: name that among its sources"
+        mixed = "left out beside `data`: name that among its sources"
         self._require("mixture", not (self.mixture and self.data), mixed)
         self._require_at_least("eval_windows", 1)
         self._require_at_least("eval_batch", 1)
@@ -244,7 +243,8 @@ def recipe(preset: str | None = None, **given: Any) -> TrainOptions:
     made = build(TrainOptions, {**habits, **given}, "options")
     if given.get("vocabulary") and made.tokenizer not in ("gpt2", "ids"):
         raise ConfigError(
-            f"--vocabulary is for --tokenizer gpt2 or ids, not for {made.tokenizer}: leave one out"
+            "`vocabulary` is for `tokenizer='gpt2'` or ids, not for "
+            f"{made.tokenizer}: leave one out"
         )
     following: dict[str, Any] = {"warmup": min(made.warmup, made.steps // 10)}
     if "learning_rate" in given:
@@ -262,8 +262,8 @@ def _require_consistent(given: dict[str, Any]) -> None:
         for name in _WITH_MODEL:
             if given.get(name) is not None:
                 raise ConfigError(
-                    f"--{name} has no meaning beside --weights, which brings its model and "
+                    f"`{name}` has no meaning beside `weights`, which brings its model and "
                     "tokenizer: leave one of them out"
                 )
     if given.get("schedule") == "constant" and "final_rate" in given:
-        raise ConfigError("--final-rate has no meaning beside --schedule constant: leave one out")
+        raise ConfigError("`final_rate` has no meaning beside `schedule='constant'`: leave one out")

@@ -44,7 +44,7 @@ class Run:
     """A training run between two steps: everything that changes, and what it works on.
 
     sampled: the last step that samples were taken at. notes: what there is to say before the first
-    step, beside what the task says. predicted: bytes the process takes, where `--memory` chose.
+    step, beside what the task says. predicted: bytes the process takes, where `memory` chose.
     started_in: the working directory, which relative paths of the options are meant against.
     """
 
@@ -125,8 +125,8 @@ def new_directory(out: Path | None, name: str) -> Path:
     directory = out or _free_directory(name)
     if store.holds_checkpoint(directory) or store.holds_checkpoint(directory / BEST):
         raise ConfigError(
-            f"{directory} already holds a checkpoint: continue it with --resume {directory}, "
-            "or choose another --out"
+            f"{directory} already holds a checkpoint: continue it with "
+            f"`resume={str(directory)!r}`, or choose another `out`"
         )
     require_writable(directory)
     return directory
@@ -148,7 +148,7 @@ def saved_optimizer(directory: str | Path) -> Optimizer:
     averages no weights."""
     options = resumed_options(directory)
     if options.average is None:
-        raise ConfigError(f"{directory} was not trained with --average: it has no averaged weights")
+        raise ConfigError(f"{directory} was not trained with `average`: it has no averaged weights")
     return optimizer_of(options)
 
 
@@ -170,7 +170,7 @@ def resumed(options: RunOptions, saved: store.Checkpoint, task: Task, data: Path
     then = saved.state["options"]["data"]
     same = is_same(data, None if then is None else located(Path(then), saved.state))
     mixed = getattr(options, "mixture", ())
-    right = f"give the right text with {'--mixture' if mixed else '--data'}"
+    right = f"give the right text with `{'mixture' if mixed else 'data'}`"
     before, now = saved.state["data_size"], task.size
     if before != now and same:
         raise DataError(
@@ -204,18 +204,18 @@ def _resumed_directory(checkpoint: Path, out: Path | None) -> Path:
     home = checkpoint.parent
     if out is not None and out.resolve() != home.resolve():
         if store.holds_checkpoint(out) or store.holds_checkpoint(out / BEST):
-            raise ConfigError(f"{out} already holds a checkpoint: choose another --out")
+            raise ConfigError(f"{out} already holds a checkpoint: choose another `out`")
         return out
     if home.name == BEST:
         raise ConfigError(
-            f"{checkpoint} is the best of its run: give --out DIR to branch off from it, or "
-            f"--resume {home.parent} to continue"
+            f"{checkpoint} is the best of its run: give `out=DIR` to branch off from it, or "
+            f"`resume={str(home.parent)!r}` to continue"
         )
     newest = None if store.checkpoints(home)[-1:] == [checkpoint] else store.last_whole(home)
     if newest not in (None, checkpoint):
         raise ConfigError(
-            f"{checkpoint} is not the newest of its run, {newest} is: give --out DIR to branch off "
-            f"from the older one, or --resume {home} to continue"
+            f"{checkpoint} is not the newest of its run, {newest} is: give `out=DIR` to branch off "
+            f"from the older one, or `resume={str(home)!r}` to continue"
         )
     return home
 
@@ -306,7 +306,7 @@ def _require_finite(run: Run) -> None:
     if name := not_finite(run):
         raise TrainingError(
             f"after step {run.step} {name} holds numbers that are not finite, so it is not "
-            "saved: try a lower --learning-rate or a longer --warmup"
+            "saved: try a lower `learning_rate` or a longer `warmup`"
         )
 
 
@@ -333,7 +333,7 @@ def _require_fitting(options: TrainOptions, config: models.Config, data: Dataset
     if ids > config.vocab:
         raise DataError(f"the tokenizer has {ids} ids, the model a vocabulary of {config.vocab}")
     if context > config.context:
-        raise ConfigError(f"--context {context} exceeds the model's {config.context}")
+        raise ConfigError(f"`context={context}` exceeds the model's {config.context}")
     for tokens in split_sources(data.train, data.shares) if data.shares else [data.train]:
         require_length(tokens, context, f"the training part of {data.source}")
     require_length(data.val, 1, f"the validation part of {data.source}")

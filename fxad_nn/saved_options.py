@@ -6,7 +6,6 @@ options = changed_options(Path("runs/nano-1"), TrainOptions, FIXED, {"steps": 30
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -61,10 +60,10 @@ def changed_options(
         raise CheckpointError(f"{path} is damaged: it does not hold {', '.join(sorted(missing))}")
     saved = {**before, **record["state"]["options"], "out": None}
     if (command := command_of(saved)) != cls.command:
-        run = shlex.quote(str(store.run_of(path.parent)))
+        make = "finetune_recipe" if command == "finetune" else "recipe"
+        run = str(store.run_of(path.parent))
         raise ConfigError(
-            f"{path} is of a run of {command}: continue it with "
-            f"python -m fxad_nn {command} --resume {run}"
+            f"{path} is of a run of {command}: continue it with `{make}(resume={run!r})`"
         )
     were = build(cls, {**saved, "resume": None}, str(path))
     saved |= {
@@ -82,14 +81,13 @@ def changed_options(
         now, then = getattr(options, name), getattr(were, name)
         moved = name in movable and digests and isinstance(now, Path) and isinstance(then, Path)
         if not (moved or is_same(now, then)):
-            flag = "--" + name.replace("_", "-")
             raise ConfigError(
-                f"{flag} cannot change when a run is resumed: the checkpoint depends on it "
+                f"`{name}` cannot change when a run is resumed: the checkpoint depends on it "
                 f"(it was {then}, not {now})"
             )
     if is_scaled(options.dtype) != is_scaled(were.dtype):
         raise ConfigError(
-            f"--dtype cannot change from {were.dtype} to {options.dtype} when a run is resumed: "
+            f"`dtype` cannot change from {were.dtype} to {options.dtype} when a run is resumed: "
             "only with float16 does the checkpoint hold the scale of the loss"
         )
     return options

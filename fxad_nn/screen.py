@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from fxad_nn.flags import in_flags
 from fxad_nn.listener import Listener, Progress
 from fxad_nn.live import View
 from fxad_nn.run import Run
@@ -122,7 +123,7 @@ class Screen(Listener):
         self._print(f"saved {path}")
 
     def warned(self, message: str) -> None:
-        complain(f"fxad_nn: warning: {message}")
+        complain(f"fxad_nn: warning: {in_flags(message)}")
 
     def should_stop(self) -> bool:
         return self._output.error is not None

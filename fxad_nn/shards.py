@@ -137,7 +137,7 @@ class ShardWriter:
         try:
             yield
         except OSError as error:
-            what = f"{error.strerror or error}; choose another directory with --out"
+            what = f"{error.strerror or error}; choose another directory with `out`"
             if len(self.shards) > 1:
                 what += ", or remove the shards before this one, which are whole"
             raise OSError(error.errno, what, str(self.shards[-1])) from error

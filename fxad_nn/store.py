@@ -127,7 +127,7 @@ def save(
                 kept = f"; {before} is still whole"
         raise CheckpointError(
             f"could not save the checkpoint {target}: {error}{kept}; "
-            "free some space, or choose another directory with --out"
+            "free some space, or choose another directory with `out`"
         ) from error
     _remove_others(directory, target, keep)
     return target
@@ -153,7 +153,7 @@ def latest(directory: str | Path) -> Path:
         state = "holds no checkpoint" if directory.is_dir() else no_directory(directory)
         if best := checkpoints(directory / BEST):
             raise CheckpointError(
-                f"{directory} {state} but its best, {best[-1]}: give that directory (and --out DIR "
+                f"{directory} {state} but its best, {best[-1]}: give that directory (and `out=DIR` "
                 "to go on from it elsewhere)"
             )
         raise CheckpointError(f"{directory} {state}; give a directory that training has written")

@@ -208,7 +208,7 @@ def require_library() -> Any:
     if _tokenizers is None:
         raise DataError(
             "byte-pair encoding needs the tokenizers library: pip install 'fxad[nn]', "
-            "or train on characters (--tokenizer char) or bytes (--tokenizer byte)"
+            "or train on characters (`tokenizer='char'`) or bytes (`tokenizer='byte'`)"
         )
     return _tokenizers
 

@@ -121,7 +121,7 @@ def library_text() -> str:
         if size >= LIBRARY_BYTES:
             break
     if not parts:
-        raise DataError("this Python carries no library sources; give a text with --data FILE")
+        raise DataError("this Python carries no library sources; give a text with `data=FILE`")
     return "".join(parts)
 
 

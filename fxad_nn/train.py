@@ -65,13 +65,13 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
         listener.warned(message)
     if run.step >= run.options.steps > 0:
         listener.warned(
-            f"the run has done {run.step} steps, which are all of --steps {run.options.steps}: "
+            f"the run has done {run.step} steps, which are all of `steps={run.options.steps}`: "
             "nothing is trained"
         )
     elif run.options.warmup > run.options.steps:
         listener.warned(
-            f"the learning rate rises over --warmup {run.options.warmup} steps, and the run ends "
-            f"after --steps {run.options.steps}: it never reaches --learning-rate"
+            f"the learning rate rises over `warmup={run.options.warmup}` steps, and the run ends "
+            f"after `steps={run.options.steps}`: it never reaches `learning_rate`"
         )
     with reserved(run.directory) as place, closing(Keeper(run, place, listener)) as keeper:
         with stopping() as stop:
@@ -215,8 +215,8 @@ class Meter:
         )
 
     def _predicted(self) -> int | None:
-        """What `--memory` predicted, or else what the plans of the programs that ran say: a few
-        additions, since those plans are there already."""
+        """What was predicted to keep within `memory`, or else what the plans of the programs that
+        ran say: a few additions, since those plans are there already."""
         if self._run.predicted is not None:
             return self._run.predicted
         needed = self._run.task.needed()
@@ -229,6 +229,6 @@ class Meter:
         broken = not_finite(self._run)
         spread = f"; now {broken} holds such numbers too" if broken else ""
         return (
-            f"the loss is {losses[first]} at step {step}{spread}: try a lower --learning-rate "
-            "or a longer --warmup, and --resume from the last checkpoint where there is one"
+            f"the loss is {losses[first]} at step {step}{spread}: try a lower `learning_rate` "
+            "or a longer `warmup`, and `resume` from the last checkpoint where there is one"
         )

@@ -236,7 +236,7 @@ def test_damaged_shards_are_named(tmp_path):
 def test_tokenizer_names(tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'char'"):
         data.make_tokenizer("chars", None, "abc")
-    with pytest.raises(ConfigError, match="--vocabulary"):
+    with pytest.raises(ConfigError, match="`vocabulary=DIR`"):
         data.make_tokenizer("gpt2", None, "abc")
     assert data.make_tokenizer("char", None, "cab") == Characters("abc")
     assert data.make_tokenizer("byte", None, "cab").size == 256

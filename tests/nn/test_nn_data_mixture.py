@@ -103,10 +103,10 @@ def test_a_run_on_a_mixture_is_resumed_to_the_same_bits(tmp_path, text):
     same_as_unbroken(tmp_path, text, second, **more)
     changed = tmp_path / "changed.txt"
     changed.write_text(other.read_text()[::-1])  # as many tokens
-    with pytest.raises(DataError, match="changed.txt .* differs from what .* with --mixture"):
+    with pytest.raises(DataError, match="changed.txt .* differs from what .* with `mixture`"):
         train(resumed_options(tmp_path / "run", steps=9, mixture=(f"{text}:0.7", f"{changed}:0.3")))
     other.write_text("pack my box. " * 40)
-    with pytest.raises(DataError, match="give the right text with --mixture"):
+    with pytest.raises(DataError, match="give the right text with `mixture`"):
         train(resumed_options(tmp_path / "run", steps=9))
 
 
@@ -145,7 +145,7 @@ def test_mixtures_that_cannot_be_are_refused(tmp_path, text, sources):
             open_mixture(wrong, "byte")
     with pytest.raises(DataError, match="there is no file"):
         open_mixture((f"{tmp_path}/none.txt",), "byte")
-    with pytest.raises(ConfigError, match="--mixture must be left out beside --data"):
+    with pytest.raises(ConfigError, match="`mixture` must be left out beside `data`"):
         options(tmp_path, text, mixture=(f"{text}:1",))
     (tmp_path / "short.txt").write_text("to be or not")
     chosen = options(tmp_path, text, data=None, mixture=(f"{text}:1", f"{tmp_path}/short.txt:1"))

@@ -141,7 +141,7 @@ def test_a_preference_is_learned(tmp_path, base):
     history = finetune(options(tmp_path, base, path, **more)).result.run.history["train"]
     assert history[0][1] < np.log(2) * 1.01
     assert history[-1][1] < 0.3
-    with pytest.raises(ConfigError, match="give --dpo to learn from pairs"):
+    with pytest.raises(ConfigError, match="give `dpo=True` to learn from pairs"):
         finetune(options(tmp_path, base, path, out=tmp_path / "other"))
 
 
@@ -261,7 +261,7 @@ def test_prompts_may_be_given(tmp_path, base, chats, capsys):
     path.write_text(" \n")
     with pytest.raises(DataError, match="holds no prompts"):
         begin(options(tmp_path, base, chats, out=None, sample_every=1, sample_prompts=path))
-    with pytest.raises(ConfigError, match="has no meaning without --sample-every"):
+    with pytest.raises(ConfigError, match="has no meaning without `sample_every`"):
         options(tmp_path, base, chats, sample_prompts=path)
 
 
@@ -322,7 +322,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, base, chats):
 
 def test_what_made_the_run_cannot_change_when_it_goes_on(brief):
     run, data = brief / "run", brief / "chat.jsonl"
-    with pytest.raises(ConfigError, match="--lora cannot change"):
+    with pytest.raises(ConfigError, match="`lora` cannot change"):
         resumed_finetune(run, lora=8)
     with pytest.raises(ConfigError, match="already holds a checkpoint"):
         finetune(options(brief, brief / "model", data))
@@ -598,16 +598,16 @@ def test_paths_may_be_texts(brief, tmp_path):
 @pytest.mark.parametrize(
     ("given", "saying"),
     [
-        ({"lora": None, "dropout": 0.1}, "--dropout must be left out without --lora"),
-        ({"lora": None, "save": "adapter"}, "--save must be merged without --lora"),
+        ({"lora": None, "dropout": 0.1}, "`dropout` must be left out without `lora`"),
+        ({"lora": None, "save": "adapter"}, "`save` must be merged without `lora`"),
         ({"lora": 0}, "the rank of an adapter must be at least 1"),
         ({"targets": "q_proj,w_proj"}, "called 'w_proj'"),
-        ({"context": 500}, "--context 500 exceeds the model's 128"),
-        ({"max_shard_size": "x"}, r"^--max-shard-size must be a size such as 5GB .*, got x$"),
-        ({"dpo": True}, "--dpo needs pairs"),
-        ({"eval_share": 1.0}, "--eval-share must be 0 or more, and below 1"),
-        ({"base": None}, "fine-tuning needs --model"),
-        ({"data": None}, "fine-tuning needs --data"),
+        ({"context": 500}, "`context=500` exceeds the model's 128"),
+        ({"max_shard_size": "x"}, r"^`max_shard_size` must be a size such as 5GB .*, got x$"),
+        ({"dpo": True}, "`dpo` needs pairs"),
+        ({"eval_share": 1.0}, "`eval_share` must be 0 or more, and below 1"),
+        ({"base": None}, "fine-tuning needs `model`"),
+        ({"data": None}, "fine-tuning needs `data`"),
         ({"format": "alpacca"}, "did you mean 'alpaca'"),
     ],
 )
@@ -631,7 +631,7 @@ def test_data_that_cannot_be(tmp_path, base, chats):
     with pytest.raises(DataError, match="1 read, 0 used .* 1 empty, .* nothing to train on"):
         finetune(options(tmp_path, base, chats))
     with pytest.raises(
-        DataError, match="1 .* to train and 0 to validate on, .* another --eval-data"
+        DataError, match="1 .* to train and 0 to validate on, .* another `eval_data`"
     ):
         finetune(options(tmp_path, base, tmp_path / "one.jsonl", eval_data=chats))
     long = {"messages": [chat(1)[0], {"role": "assistant", "content": "very " * 200}]}
@@ -677,7 +677,7 @@ def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, cha
     monkeypatch.setattr(Tuning, "evaluate", lambda *_, **__: 99.0)
     finetune(resumed_finetune(run, steps=5))
     assert [p.name for p in store.checkpoints(run / "best")] == ["step-00000004"]
-    with pytest.raises(ConfigError, match="is the best of its run: give --out DIR"):
+    with pytest.raises(ConfigError, match="is the best of its run: give `out=DIR`"):
         finetune(resumed_finetune(run / "best", steps=12))
     for old in store.checkpoints(run):
         shutil.rmtree(old)
@@ -729,11 +729,11 @@ def test_a_base_in_float16_is_trained_with_a_scaled_loss(tmp_path, base, chats, 
 @pytest.mark.parametrize(
     ("given", "saying"),
     [
-        ({"epochs": 2.0, "steps": 4}, "--epochs has no meaning beside --steps"),
-        ({"eval_data": "x", "eval_share": 0.1}, "--eval-share has no meaning beside --eval-data"),
-        ({"beta": 0.2}, "--beta has no meaning without --dpo"),
-        ({"dpo": True, "z_loss": 1e-4}, "--z-loss must be left out with --dpo"),
-        ({"dpo": True, "label_smoothing": 0.5}, "--label-smoothing must be below 0.5 with --dpo"),
+        ({"epochs": 2.0, "steps": 4}, "`epochs` has no meaning beside `steps`"),
+        ({"eval_data": "x", "eval_share": 0.1}, "`eval_share` has no meaning beside `eval_data`"),
+        ({"beta": 0.2}, "`beta` has no meaning without `dpo`"),
+        ({"dpo": True, "z_loss": 1e-4}, "`z_loss` must be left out with `dpo`"),
+        ({"dpo": True, "label_smoothing": 0.5}, "`label_smoothing` must be below 0.5 with `dpo`"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given, saying):
@@ -743,13 +743,13 @@ def test_options_that_contradict_each_other_are_refused(given, saying):
 
 def test_a_resumed_run_has_steps_of_its_own(brief):
     for name, value in {"steps": 0, "warmup": -1}.items():
-        with pytest.raises(ConfigError, match=f"--{name} of a resumed run must be at least"):
+        with pytest.raises(ConfigError, match=f"`{name}` of a resumed run must be at least"):
             resumed_finetune(brief / "run", **{name: value})
-    with pytest.raises(ConfigError, match="--epochs cannot change"):
+    with pytest.raises(ConfigError, match="`epochs` cannot change"):
         resumed_finetune(brief / "run", epochs=3.0)
-    with pytest.raises(ConfigError, match="of a run of finetune: .* fxad_nn finetune --resume"):
+    with pytest.raises(ConfigError, match="of a run of finetune: .* `finetune_recipe.resume="):
         recipe(resume=brief / "run")
-    with pytest.raises(ConfigError, match="--epochs cannot change"):
+    with pytest.raises(ConfigError, match="`epochs` cannot change"):
         finetune_recipe(resume=brief / "run", epochs=3.0)
     assert finetune_recipe(resume=brief / "run", steps=4) == resumed_finetune(
         brief / "run", steps=4
@@ -757,5 +757,5 @@ def test_a_resumed_run_has_steps_of_its_own(brief):
 
 
 def test_fewer_than_no_examples_cannot_be_shown(tmp_path, base, chats):
-    with pytest.raises(ConfigError, match="--preview must be 0 or more"):
+    with pytest.raises(ConfigError, match="count must be 0 or more"):
         list(preview(options(tmp_path, base, chats), -1))

@@ -167,7 +167,7 @@ def test_a_run_in_float16_resumes_with_its_scale(tmp_path, text):
     assert int(second.run.state["good"]) + int(second.run.state["skipped"]) == 8
     same_as_unbroken(tmp_path, text, second, **more)
     assert resumed_options(tmp_path / "run", dtype="fp16").dtype == "fp16"
-    with pytest.raises(ConfigError, match="--dtype cannot change from float16 to float32"):
+    with pytest.raises(ConfigError, match="`dtype` cannot change from float16 to float32"):
         resumed_options(tmp_path / "run", dtype="float32")
 
 

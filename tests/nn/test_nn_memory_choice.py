@@ -130,7 +130,7 @@ def test_the_fastest_way_that_fits_is_taken(tmp_path, text, nothing_held):
 def test_more_than_the_machine_has_is_a_warning(tmp_path, text, monkeypatch):
     monkeypatch.setattr(memory_choice, "physical_bytes", lambda: 8 << 30)
     run = begin(training(tmp_path, text, memory="9GiB"))
-    assert run.warnings == ["--memory allows 9.0 GiB, and this machine has 8.0 GiB"]
+    assert run.warnings == ["`memory` allows 9.0 GiB, and this machine has 8.0 GiB"]
 
 
 def test_a_run_goes_on_as_it_began(tmp_path, text, nothing_held):
@@ -144,7 +144,7 @@ def test_a_run_goes_on_as_it_began(tmp_path, text, nothing_held):
     assert options.micro_batches > 1 or options.recompute
     again = train(options)
     assert again.run.step == 10
-    with pytest.raises(ConfigError, match="--memory cannot change when a run is resumed"):
+    with pytest.raises(ConfigError, match="`memory` cannot change when a run is resumed"):
         resumed_options(tmp_path / "run", memory="3GiB")
 
 
@@ -182,12 +182,12 @@ def test_too_little_memory_is_said_before_anything_is_made(
 @pytest.mark.parametrize(
     ("given", "saying"),
     [
-        ({"memory": "12 bananas"}, "--memory must be a size such as 8GiB or 500MB, got 12 bananas"),
-        ({"memory": "0"}, "--memory must be a size"),
-        ({"memory": "-1GiB"}, "--memory must be a size"),
-        ({"micro_batches": 3}, "--micro-batches must be a divisor of --batch 4, got 3"),
-        ({"micro_batches": 0}, "--micro-batches must be at least 1"),
-        ({"offload": True, "recompute": True}, "--offload must be left out with --recompute"),
+        ({"memory": "12 bananas"}, "`memory` must be a size such as 8GiB or 500MB, got 12 bananas"),
+        ({"memory": "0"}, "`memory` must be a size"),
+        ({"memory": "-1GiB"}, "`memory` must be a size"),
+        ({"micro_batches": 3}, "`micro_batches` must be a divisor of `batch=4`, got 3"),
+        ({"micro_batches": 0}, "`micro_batches` must be at least 1"),
+        ({"offload": True, "recompute": True}, "`offload` must be left out with `recompute`"),
     ],
 )
 def test_sizes_and_numbers_that_cannot_be(tmp_path, text, given, saying):

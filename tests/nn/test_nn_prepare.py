@@ -199,21 +199,21 @@ def test_a_full_disk_names_the_shard(tmp_path, monkeypatch):
 
     data = write_lines(tmp_path / "a.jsonl", ["one"])
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match=r"left on device; choose .* --out: '.*/train_000000.bin"):
+    with pytest.raises(OSError, match=r"left on device; choose .* `out`: '.*/train_000000.bin"):
         prepare([data], PrepareOptions(out=tmp_path / "out", tokenizer="byte"))
 
 
 def test_options_that_cannot_be_are_refused(tmp_path, monkeypatch):
     for wrong, saying in [
-        ({"val_share": 1.0}, "--val-share must be in"),
-        ({"shard_tokens": 0}, "--shard-tokens must be from 1"),
-        ({"tokenizer": "byte", "vocabulary": tmp_path}, "--vocabulary has no meaning"),
+        ({"val_share": 1.0}, "`val_share` must be in"),
+        ({"shard_tokens": 0}, "`shard_tokens` must be from 1"),
+        ({"tokenizer": "byte", "vocabulary": tmp_path}, "`vocabulary` has no meaning"),
     ]:
         with pytest.raises(ConfigError, match=saying):
             PrepareOptions(out=tmp_path, **wrong)
-    with pytest.raises(ConfigError, match="prepare needs --out DIR"):
+    with pytest.raises(ConfigError, match="prepare needs `out=DIR`"):
         prepare([], PrepareOptions())
-    with pytest.raises(ConfigError, match="needs --vocabulary DIR"):
+    with pytest.raises(ConfigError, match="needs `vocabulary=DIR`"):
         prepare([], PrepareOptions(out=tmp_path / "out"))
     with pytest.raises(DataError, match="none.txt is missing"):
         prepare([tmp_path / "none.txt"], PrepareOptions(out=tmp_path / "out", tokenizer="byte"))

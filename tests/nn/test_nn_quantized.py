@@ -489,7 +489,7 @@ def test_a_quantised_run_is_resumed_to_the_same_bits(tmp_path, base):
     assert left.keys() == right.keys()
     for name, leaf in left.items():
         np.testing.assert_array_equal(leaf, right[name], err_msg=name)
-    with pytest.raises(ConfigError, match="--quantize cannot change"):
+    with pytest.raises(ConfigError, match="`quantize` cannot change"):
         resumed_finetune(tmp_path / "run", quantize="int8")
 
 
@@ -507,7 +507,7 @@ def test_preferences_compare_with_the_quantised_base(tmp_path, base):
 
 
 def test_options_that_contradict_each_other(tmp_path, base):
-    with pytest.raises(ConfigError, match="left out without --lora: what is quantised is not"):
+    with pytest.raises(ConfigError, match="left out without `lora`: what is quantised is not"):
         finetune_recipe(model=base, data=tmp_path / "chat.jsonl", quantize="nf4")
     with pytest.raises(ConfigError, match="nf3"):
         recipe(tmp_path, base, quantize="nf3")

@@ -99,14 +99,14 @@ def test_the_newest_checkpoints_are_kept(tmp_path, text):
     assert all(store.load(path) for path in store.checkpoints(tmp_path / "run"))
     train(resumed_options(tmp_path / "run", steps=9, keep=1))
     assert [path.name for path in store.checkpoints(tmp_path / "run")] == ["step-00000009"]
-    with pytest.raises(ConfigError, match="--keep must be at least 1"):
+    with pytest.raises(ConfigError, match="`keep` must be at least 1"):
         options(tmp_path, text, keep=0)
 
 
 def test_going_back_must_not_cost_a_newer_checkpoint(tmp_path, text):
     train(options(tmp_path, text, save_every=4, keep=2))
     older, newer = store.checkpoints(tmp_path / "run")
-    with pytest.raises(ConfigError, match="is not the newest of its run.*give --out DIR"):
+    with pytest.raises(ConfigError, match="is not the newest of its run.*give `out=DIR`"):
         train(resumed_options(older))
     branch = train(resumed_options(older, out=tmp_path / "branch"))
     assert branch.checkpoint.parent == tmp_path / "branch"
@@ -215,7 +215,7 @@ def test_a_run_resumes_with_the_state_of_its_optimizer(tmp_path, text, chosen):
     assert first.interrupted
     second = train(resumed_options(tmp_path / "run"))
     same_as_unbroken(tmp_path, text, second, **chosen)
-    with pytest.raises(ConfigError, match="--average cannot change when a run is resumed"):
+    with pytest.raises(ConfigError, match="`average` cannot change when a run is resumed"):
         resumed_options(tmp_path / "run", average=0.1)
 
 
@@ -241,7 +241,7 @@ def test_a_run_that_is_done_says_that_nothing_is_trained(tmp_path, text):
     result = train(resumed_options(tmp_path / "run"), listener)
     assert result.run.step == result.run.options.steps
     assert listener.warnings == [
-        f"the run has done {result.run.step} steps, which are all of --steps {result.run.step}: "
+        f"the run has done {result.run.step} steps, which are all of `steps={result.run.step}`: "
         "nothing is trained"
     ]
 

@@ -250,7 +250,7 @@ def test_what_cannot_share_rows_does_not():
     pairs, *_ = _task(dpo=True, batch=2)
     assert len(pairs.batch(0)) == 3 and pairs.batch(0)[0].shape[:3] == (2, 2, 2)
     assert not any(line.startswith("packing") for line in pairs.lines())
-    with pytest.raises(ConfigError, match="--pack has no meaning beside --dpo"):
+    with pytest.raises(ConfigError, match="`pack` has no meaning beside `dpo`"):
         finetune_recipe(pack=True, dpo=True)
     long, *_ = _task(CONFIGS["phi3"], longest=60)
     (line,) = [line for line in long.lines() if line.startswith("packing")]

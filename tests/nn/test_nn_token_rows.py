@@ -210,7 +210,7 @@ def test_such_a_run_goes_on_to_the_same_bits(tmp_path, base, chats, more):
     ):
         np.testing.assert_array_equal(ours, theirs, err_msg=name)
     assert from_directory(ended.saved[-1]).id_of(NEW[1]) == left.config.vocab - 1
-    with pytest.raises(ConfigError, match="--new-tokens cannot change"):
+    with pytest.raises(ConfigError, match="`new_tokens` cannot change"):
         resumed_finetune(tmp_path / "run", new_tokens=NEW[:1])
 
 
@@ -267,7 +267,7 @@ def test_the_command_takes_tokens_or_a_file_of_them(tmp_path, base, chats, capsy
 
 def test_what_cannot_be_is_refused(tmp_path, base, chats):
     for tokens in (("a", "a"), ("", "b")):
-        with pytest.raises(ConfigError, match="--new-tokens must be different texts"):
+        with pytest.raises(ConfigError, match="`new_tokens` must be different texts"):
             options(tmp_path, base, chats, new_tokens=tokens)
     with pytest.raises(ConfigError, match="the head has an adapter"):
         finetune(options(tmp_path, base, chats, targets="lm_head"))

@@ -1,5 +1,6 @@
 """Training end to end on a tiny model: learning, resuming, stopping, sampling, the command line."""
 
+import ast
 import io
 import json
 import re
@@ -13,6 +14,7 @@ import pytest
 from short_run import options
 
 import fxad
+import fxad_nn
 from fxad.__main__ import main as fxad_main
 from fxad_nn import cli, models, store
 from fxad_nn.data import random_batch
@@ -20,6 +22,7 @@ from fxad_nn.errors import ConfigError, DataError, TrainingError
 from fxad_nn.evaluate import Evaluator
 from fxad_nn.files import written
 from fxad_nn.finetune_recipe import finetune_recipe
+from fxad_nn.flags import in_flags
 from fxad_nn.generate import generate
 from fxad_nn.manifest import write_manifest
 from fxad_nn.optim import adamw
@@ -102,13 +105,13 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     train(options(tmp_path, text, steps=1, out=tmp_path / "run"))
     with pytest.raises(ConfigError, match="already holds a checkpoint"):
         train(options(tmp_path, text))
-    with pytest.raises(ConfigError, match="--bias cannot change"):
+    with pytest.raises(ConfigError, match="`bias` cannot change"):
         resumed_options(tmp_path / "run", bias=True)
     assert resumed_options(tmp_path / "run", bias=None, preset="tiny").preset == "tiny"
     for made in (recipe, finetune_recipe):
         with pytest.raises(ConfigError, match="resume must be a path: it is empty"):
             made(resume="")
-    with pytest.raises(ConfigError, match="of a run of train: .* fxad_nn train --resume"):
+    with pytest.raises(ConfigError, match="of a run of train: .* `recipe.resume="):
         finetune_recipe(resume=tmp_path / "run")
     content = text.read_text("utf-8")
     text.write_text(content[::-1], "utf-8")  # as many tokens
@@ -125,6 +128,55 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     assert train(resumed_options(tmp_path / "run", data=other, steps=2)).run.step == 2
 
 
+def test_messages_name_options_as_whoever_gave_them_writes_them(
+    tmp_path, text, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    given = {"data": text, "out": Path("a run"), "steps": 1, "peak": 100.0}
+    train(recipe("tiny", **given))
+    with pytest.raises(ConfigError) as raised:
+        train(recipe("tiny", **given))
+    there = "a run already holds a checkpoint: continue it with "
+    assert str(raised.value) == there + "`resume='a run'`, or choose another `out`"
+    assert cli.main(["train", "--preset", "tiny", "--data", str(text), "--out", "a run"]) == 2
+    said = capsys.readouterr().err
+    assert said == f"fxad_nn: {there}--resume 'a run', or choose another --out\n"
+    with pytest.raises(ConfigError, match="run of train: continue it with `recipe.resume='a run'"):
+        finetune_recipe(resume="a run")
+    assert cli.main(["finetune", "--resume", "a run"]) == 2
+    assert "with python -m fxad_nn train --resume 'a run'\n" in capsys.readouterr().err
+    Path("short.txt").write_text("to be")
+    assert cli.main(["train", "--preset", "tiny", "--data", "short.txt"]) == 2
+    assert "give more text or a smaller --context\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        ("give `dpo=True` or `best=False`", "give --dpo or --no-best"),
+        (
+            "a lower `learning_rate`, `lora=16`, `out=DIR`",
+            "a lower --learning-rate, --lora 16, --out DIR",
+        ),
+        (f"`resume={chr(96) + ' ' + chr(39)!r}`", "--resume '` '\"'\"''"),
+        ("`tool_calls` of `x=1` and ``", "`tool_calls` of `x=1` and ``"),
+        ("`steps", "`steps"),
+    ],
+)
+def test_options_in_messages_become_flags(message, wanted):
+    assert in_flags(message) == wanted
+
+
+def test_no_error_names_a_flag_where_there_may_be_no_command_line():
+    for path in sorted(Path(fxad_nn.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if path.name == "cli.py" or not isinstance(node, ast.Raise):
+                continue
+            texts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+            flags = [text for text in texts if re.search(r"--[a-z]", str(text))]
+            assert not flags, f"{path}:{node.lineno}"
+
+
 def test_a_directory_is_trained_in_by_one_process(tmp_path, text):
     class Second(Listener):
         def progressed(self, progress):
@@ -138,7 +190,7 @@ def test_a_directory_is_trained_in_by_one_process(tmp_path, text):
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, text):
-    with pytest.raises(TrainingError, match="lower --learning-rate"):
+    with pytest.raises(TrainingError, match="lower `learning_rate`"):
         train(options(tmp_path, text, learning_rate=1e30, clip=1e30, warmup=0, steps=20))
     assert not (tmp_path / "run").exists()
 
@@ -216,7 +268,7 @@ def test_recipes_and_their_limits():
     assert recipe("nano", learning_rate=1e-5, final_rate=0.0).final_rate == 0
     with pytest.raises(ConfigError, match="did you mean 'steps'"):
         recipe("nano", stesp=3)
-    with pytest.raises(ConfigError, match="--batch must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="`batch` must be at least 1, got 0"):
         recipe("nano", batch=0)
     with pytest.raises(ConfigError, match="did you mean 'cosine'"):
         recipe("nano", schedule="cosin")
