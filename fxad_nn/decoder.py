@@ -43,6 +43,7 @@ from fxad_nn.loss import IGNORE, NONE, Penalties, chunked_cross_entropy, cross_e
 from fxad_nn.mixture import balance_loss, experts_spec, mixture, route, z_loss
 from fxad_nn.rotary import RopeScaling, rotary, rotary_tables
 from fxad_nn.spec import MOST_LAYERS
+from fxad_nn.vocabulary import require_tokens
 
 Tables = tuple[Any, Any]
 MOST_EXPERTS = 100_000
@@ -365,6 +366,7 @@ def _features(
     params: dict[str, Any], tokens: Any, config: Config, segments: Any
 ) -> tuple[Any, list[Any]]:
     """`features`, and the logits of every router."""
+    require_tokens(tokens)
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit the model's context of {config.context}")
@@ -411,6 +413,7 @@ def extend(
     positions the cache holds. seen: how many positions of the cache attention reads (default all).
     Rotary scaling that depends on the length of the text takes the cache's.
     """
+    require_tokens(tokens)
     time, length = tokens.shape[1], cache[0]["keys"].shape[2]
     seen = check_fits(cache, len(params["blocks"]), time, position, seen)
     rows = partial(fxad.lax.dynamic_slice_in_dim, start_index=position, slice_size=time)

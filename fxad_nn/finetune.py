@@ -47,7 +47,7 @@ from fxad_nn.model import save as save_model
 from fxad_nn.optim import averaged
 from fxad_nn.precision import products_of
 from fxad_nn.quantized import is_quantized
-from fxad_nn.recipe import optimizer_of
+from fxad_nn.recipe import optimizer_of, require_options
 from fxad_nn.run import BEST, Run, fitted, new_directory, resumed
 from fxad_nn.samples import Prompt
 from fxad_nn.subwords import Subwords
@@ -79,6 +79,7 @@ def finetune(options: FinetuneOptions, listener: Listener | None = None) -> Tune
     Raises as `fxad_nn.train.train`, and DataError, with file and line, for conversations that
     cannot be read or encoded.
     """
+    require_options(options, FinetuneOptions, "finetune_recipe")
     if options.threads is not None:
         fxad.set_num_threads(options.threads)
     result = carry_out(resume(options) if options.resume else begin(options), listener)

@@ -37,6 +37,7 @@ from fxad_nn.layers import (
 )
 from fxad_nn.loss import IGNORE, NONE, Penalties, chunked_cross_entropy, cross_entropy
 from fxad_nn.spec import MOST_LAYERS
+from fxad_nn.vocabulary import require_tokens
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,7 @@ def features(params: dict[str, Any], tokens: Any, config: Config, segments: Any 
     segments: int [batch, time], the documents that share a row, one after another: each is as it
     would be alone.
     """
+    require_tokens(tokens)
     time = tokens.shape[1]
     if time > config.context:
         raise ConfigError(f"{time} tokens do not fit GPT-2's context of {config.context}")
@@ -257,6 +259,7 @@ def extend(
     tokens [batch, time] stand at position ... position + time - 1 of a text whose earlier
     positions the cache holds. seen: how many positions of the cache attention reads (default all).
     """
+    require_tokens(tokens)
     time = tokens.shape[1]
     seen, embed = check_fits(cache, len(params["blocks"]), time, position, seen), params["embed"]
     places = fxad.lax.dynamic_slice_in_dim(embed["position"], position, time)

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 
 import fxad
-import fxad.numpy as jnp
 from fxad_nn import hf, models
-from fxad_nn.errors import DataError
+from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.quantized import is_quantized
-from fxad_nn.vocabulary import require_ids
+from fxad_nn.vocabulary import require_ids, require_integers, require_tokens
+
+ADAPTERS, STATE = "adapter_config.json", "state.json"
+"""What is in directories of adapters, and of checkpoints of a run (`fxad_nn.store`)."""
 
 
 @partial(fxad.tree.register_dataclass, data_fields=["params"], meta_fields=["config", "generation"])
@@ -46,6 +48,18 @@ class Model:
     config: models.Config
     generation: hf.Generation = hf.NO_SETTINGS
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.config, models.Config):
+            raise ConfigError(
+                "the configuration of a model must be one, such as "
+                f"fxad_nn.models.preset('tiny'); got {_named(self.config)}"
+            )
+        if not isinstance(self.generation, hf.Generation):
+            raise ConfigError(
+                "a model's settings of generation must be those of a model that was loaded, or "
+                f"left out: Model(params, config); got {_named(self.generation)}"
+            )
+
     def __call__(self, tokens: Any, segments: Any = None) -> Any:
         """Logits [batch, time, vocab] of tokens [batch, time] int, time <= context.
 
@@ -59,11 +73,7 @@ class Model:
         if isinstance(tokens, np.ndarray | list | tuple):
             require_ids(tokens, self.config.vocab, "tokens")
             tokens = np.asarray(tokens, np.int32)
-        _require_integers(tokens, "tokens", "ids of tokens")
-        if tokens.ndim != 2:
-            raise DataError(
-                f"tokens must be [batch, time], got {list(tokens.shape)}: one text is [tokens]"
-            )
+        require_tokens(tokens)
         if 0 in tokens.shape:
             raise DataError(
                 f"tokens {list(tokens.shape)} hold none: a text needs at least one token"
@@ -71,7 +81,7 @@ class Model:
         if isinstance(segments, np.ndarray | list | tuple):
             segments = _document_numbers(segments)
         if segments is not None:
-            _require_integers(segments, "segments", "numbers of documents")
+            require_integers(segments, "segments", "numbers of documents")
         if segments is not None and segments.shape != tokens.shape:
             raise DataError(
                 f"segments are numbers of documents, one for each token {list(tokens.shape)}, got "
@@ -94,7 +104,7 @@ def _document_numbers(segments: Any) -> np.ndarray:
         found = np.asarray(segments)
     except ValueError as error:
         raise DataError("segments must be rows of one length, which these are not") from error
-    _require_integers(found, "segments", "numbers of documents")
+    require_integers(found, "segments", "numbers of documents")
     most = np.iinfo(np.int32).max
     if found.size and not 0 <= int(found.min()) <= int(found.max()) <= most:
         raise DataError(
@@ -103,11 +113,9 @@ def _document_numbers(segments: Any) -> np.ndarray:
     return found.astype(np.int32)
 
 
-def _require_integers(array: Any, what: str, such: str) -> None:
-    """DataError for what is no array of integers, as a text is that was not encoded."""
-    if not jnp.issubdtype(getattr(array, "dtype", None) or object, jnp.integer):
-        said = getattr(array, "dtype", type(array).__name__)
-        raise DataError(f"{what} must be integers [batch, time], such as {such}; got {said}")
+def _named(value: Any) -> str:
+    """A value that is none of those it should be, in short."""
+    return repr(value) if isinstance(value, str | None) else f"a {type(value).__name__}"
 
 
 def _brief(config: models.Config) -> str:
@@ -154,8 +162,29 @@ def load(
         ...
     fxad_nn.errors.CheckpointError: ...no-such-model...
     """
-    config, params = hf.read_model(Path(directory), dtype, mapped, quantize)
+    directory = Path(directory)
+    if directory.is_dir() and not (directory / hf.CONFIG).is_file():
+        _refuse(directory)
+    config, params = hf.read_model(directory, dtype, mapped, quantize)
     return Model(params, config, hf.read_generation(directory))
+
+
+def _refuse(directory: Path) -> None:
+    """CheckpointError for a directory without a model: what it holds instead, if that is known."""
+    what = f"{directory / hf.CONFIG} is missing"
+    if inside := sorted(directory.glob(f"*/{hf.CONFIG}")):
+        raise CheckpointError(f"{what}; there is a model in {inside[0].parent}")
+    if inside := [*directory.glob(ADAPTERS), *sorted(directory.glob(f"*/{ADAPTERS}"))]:
+        raise CheckpointError(
+            f"{what}; in {inside[0].parent} there are adapters, which "
+            "fxad_nn.adapters.load_adapters puts beside the weights of their model"
+        )
+    if [*directory.glob(STATE), *directory.glob(f"*/{STATE}")]:
+        name = repr(str(directory))
+        raise CheckpointError(
+            f"{what}; this is a run, which goes on with `resume={name}`, and of one of train "
+            f"fxad_nn.store.load({name}, optimizer=None) reads the parameters"
+        )
 
 
 def save(
@@ -168,8 +197,9 @@ def save(
     a model that has none, those of the directory stay, but for ids of tokens. The directory is made
     where it is missing; other files in it, such as a tokenizer's, stay.
 
-    Raises ConfigError for a size that is none, CheckpointError where the model has no published
-    form, holds integers, or parameters of no place in it, such as adapters, or the disk fails.
+    Raises ConfigError for what is no model or no size, CheckpointError where the model has no
+    published form, holds integers, or parameters of no place in it, such as adapters, or the disk
+    fails.
 
     >>> import fxad_nn, tempfile
     >>> from fxad_nn import models, spec
@@ -181,5 +211,10 @@ def save(
     >>> bool((again([[1, 2]]) == fxad_nn.Model(params, config)([[1, 2]])).all())
     True
     """
+    if not isinstance(model, Model):
+        raise ConfigError(
+            "save takes a model and a directory, save(Model(params, config), 'out'); the model is "
+            f"{_named(model)}"
+        )
     what = model.config, model.params, max_shard_size, model.generation
     hf.write_model(Path(directory), *what)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import fxad
 from fxad.core.sizes import parse_bytes
+from fxad_nn import models
 from fxad_nn.data import TOKENIZERS
 from fxad_nn.errors import ConfigError
 from fxad_nn.loss import Penalties
@@ -207,6 +208,20 @@ _LARGE = {
 _TINY = {"steps": 50, "warmup": 5, "eval_every": 25, "batch": 8}
 
 
+def require_options(given: Any, wanted: type[RunOptions], maker: str) -> None:
+    """ConfigError for what are no options of a command, such as the name of a preset."""
+    if isinstance(given, wanted):
+        return
+    said, example = f"a {type(given).__name__}", f"{maker}(...)"
+    if isinstance(given, str):
+        said = repr(given)
+        example = f"{maker}({said})" if maker == "recipe" else example
+    raise ConfigError(
+        f"{wanted.command} takes the options that {maker} makes, {wanted.command}({example}); "
+        f"got {said}"
+    )
+
+
 def optimizer_of(o: RunOptions) -> Optimizer:
     """The optimizer that the options describe."""
     rate = schedule(o.schedule, o.learning_rate, o.final_rate, o.warmup, o.steps)
@@ -241,6 +256,7 @@ def recipe(preset: str | None = None, **given: Any) -> TrainOptions:
     small = {"nano": {}, "tiny": _TINY, "llama-tiny": _TINY}
     habits = _LARGE if given.get("weights") else small.get(given.get("preset", "nano"), _LARGE)
     made = build(TrainOptions, {**habits, **given}, "options")
+    models.preset(made.preset)  # ConfigError where there is none of that name
     if given.get("vocabulary") and made.tokenizer not in ("gpt2", "ids"):
         raise ConfigError(
             "`vocabulary` is for `tokenizer='gpt2'` or ids, not for "

@@ -22,6 +22,7 @@ from fxad_nn.loss_scale import loss_scale, scaled_value_and_grad, unscaled
 from fxad_nn.objective import Objective
 from fxad_nn.optim import as_optimizer, clip_by_global_norm, global_norm
 from fxad_nn.precision import PRECISIONS, in_precision, is_scaled
+from fxad_nn.vocabulary import require_integers
 
 
 def train_step(
@@ -50,7 +51,8 @@ def train_step(
     norm of the gradient before it is clipped), which costs nothing where it is clipped.
 
     Raises ConfigError for a precision that is unknown or wants a loss scale that is missing, and
-    for `accumulate` below 1; the step raises it for tokens or targets of another shape.
+    for `accumulate` below 1; the step raises it for tokens or targets of another shape, and
+    DataError for those that are no integers.
     """
     if dtype not in (None, *PRECISIONS):
         hint = did_you_mean(str(dtype), PRECISIONS)
@@ -97,10 +99,12 @@ def train_step(
 
 
 def _require_batches(tokens: Any, targets: Any, accumulate: int) -> None:
-    """ConfigError unless both are [batch, context], or with accumulation [accumulate, batch,
-    context]: a mean over another number of batches would be off by a factor."""
+    """DataError unless both are integers, ConfigError unless both are [batch, context], or with
+    accumulation [accumulate, batch, context]: a mean over another number of batches would be off
+    by a factor."""
     wanted = (accumulate,) if accumulate > 1 else ()
     for name, array in (("tokens", tokens), ("targets", targets)):
+        require_integers(array, name, "ids of tokens")
         shape = tuple(array.shape)
         if len(shape) != len(wanted) + 2 or shape[: len(wanted)] != wanted:
             axes = ", ".join([*map(str, wanted), "batch", "context"])

@@ -24,7 +24,7 @@ from fxad_nn.keep import Keeper
 from fxad_nn.listener import Listener, Progress
 from fxad_nn.memory_choice import Prediction, copies
 from fxad_nn.optim import Schedule, schedule
-from fxad_nn.recipe import TrainOptions, optimizer_of
+from fxad_nn.recipe import TrainOptions, optimizer_of, require_options
 from fxad_nn.run import Run, begin, not_finite, resume
 from fxad_nn.signals import Stop, stopping
 from fxad_nn.spec import count_params
@@ -50,9 +50,11 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
     a checkpoint from which `resume` continues to the same bits. Where an error ends it between two
     steps it is saved too; a note on the error says where, or why not.
 
-    Raises TrainingError where a loss or a parameter is not finite, ConfigError where another
-    process trains in the same directory, DataError where the data is damaged.
+    Raises TrainingError where a loss or a parameter is not finite, ConfigError for what are no
+    options and where another process trains in the same directory, DataError where the data is
+    damaged.
     """
+    require_options(options, TrainOptions, "recipe")
     if options.threads is not None:
         fxad.set_num_threads(options.threads)
     return carry_out(resume(options) if options.resume else begin(options), listener)

@@ -4,7 +4,8 @@ require_ids(tokens, config.vocab, "the batch")
     # DataError: the batch holds id 65 at position [0, 3], outside the vocabulary of 65 (0 to 64)
 
 Compiled functions cannot raise for a value: `forward` and `loss` clamp an id to the nearest one.
-So whoever feeds them numbers from outside asks here first.
+So whoever feeds them numbers from outside asks here first. What has no such form is refused by all
+(`require_tokens`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
+import fxad.numpy as jnp
 from fxad_nn.errors import DataError
+
+ENCODE = "; a tokenizer's encode(text) makes ids of a text"
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ def require_ids(ids: Any, vocab: int, what: str, ignored: int | None = None) -> 
         raise DataError(f"{what} must be rows of one length, which these are not") from error
     if not ids.size:
         return
+    if ids.dtype.kind in "US":
+        raise DataError(f"{what} must hold integers, the ids of tokens; got a text{ENCODE}")
     if ids.dtype.kind not in "iu":
         raise DataError(f"{what} must hold integers, the ids of tokens; got {ids.dtype}")
     if ignored is None and 0 <= int(ids.min()) <= int(ids.max()) < vocab:
@@ -68,3 +74,21 @@ def require_ids(ids: Any, vocab: int, what: str, ignored: int | None = None) -> 
         f"{what} holds id {int(ids[tuple(place)])} at position {position}, outside the vocabulary "
         f"of {vocab} (0 to {vocab - 1}){hint}"
     )
+
+
+def require_tokens(tokens: Any) -> None:
+    """DataError for what is no array of integers [batch, time], traced or not."""
+    require_integers(tokens, "tokens", "ids of tokens")
+    if tokens.ndim != 2:
+        raise DataError(
+            f"tokens must be [batch, time], got {list(tokens.shape)}: one text is [tokens]"
+        )
+
+
+def require_integers(array: Any, what: str, such: str) -> None:
+    """DataError for what is no array of integers, as a text is that was not encoded."""
+    if not jnp.issubdtype(getattr(array, "dtype", None) or object, jnp.integer):
+        said = getattr(array, "dtype", type(array).__name__)
+        hint = ENCODE if isinstance(array, str | bytes) else ""
+        hint = "; numpy.array(...) makes an array of it" if isinstance(array, list) else hint
+        raise DataError(f"{what} must be integers [batch, time], such as {such}; got {said}{hint}")

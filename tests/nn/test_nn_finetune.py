@@ -104,6 +104,8 @@ def test_adapters_learn_and_what_is_saved_computes_the_same(tmp_path, base, chat
     history = [loss for _, loss in tuned.result.run.history["train"]]
     assert history[-1] < 0.6 * history[0]
     assert [path.name for path in tuned.saved] == ["adapter", "merged"]
+    with pytest.raises(CheckpointError, match="missing; there is a model in .*merged"):
+        fxad_nn.load(tmp_path / "run")
     merged = fxad_nn.load(tmp_path / "run" / "merged")
     assert merged.config.dtype == "bfloat16"
     model = fxad_nn.load(base)
@@ -545,7 +547,11 @@ def test_adapters_alone_are_sampled_beside_their_base(tmp_path, brief, capsys, m
     for where in (checkpoint, run / "best"):
         assert main(["sample", str(where)]) == 2  # of a run that is done
         assert f"sample what it made, {run / 'adapter'}\n" in capsys.readouterr().err
+    with pytest.raises(CheckpointError, match="is missing; in .*/adapter there are adapters"):
+        fxad_nn.load(run)
     shutil.rmtree(run / "adapter")
+    with pytest.raises(CheckpointError, match="this is a run, which goes on with `resume='"):
+        fxad_nn.load(run)
     for more in ([], ["--chat"]):
         assert main(["sample", str(run / "best"), *more]) == 2
         assert f"finetune --resume {run} ends it" in capsys.readouterr().err

@@ -219,3 +219,5 @@ def test_ids_outside_the_vocabulary_are_refused_before_anything_is_computed(id):
         generate(None, config, [1, 64, id], 3)
     with pytest.raises(DataError, match="must hold integers, .* got float64"):
         generate(None, config, [1.5], 3)
+    with pytest.raises(DataError, match="prompt must .* got a text; a tokenizer's encode.text."):
+        generate(None, config, "the ", 3)

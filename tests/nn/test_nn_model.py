@@ -22,13 +22,16 @@ import fxad.numpy as jnp
 import fxad_nn
 from fxad.backend.llvm.native.memory import blocks
 from fxad_nn import decoder, files, gpt2, hf, manifest, models, optim, store, tensors
+from fxad_nn.cache import init_cache
 from fxad_nn.errors import CheckpointError, ConfigError, DataError
 from fxad_nn.families import FAMILIES, family_of
 from fxad_nn.layers import conv1d, linear
 from fxad_nn.loss import IGNORE
 from fxad_nn.mixture import balance_loss, mixture, route, z_loss
+from fxad_nn.optim import adamw
 from fxad_nn.rotary import RopeScaling
 from fxad_nn.spec import from_named, init_params, named_leaves
+from fxad_nn.step import train_step
 from fxad_nn.tokenizer import Bytes
 
 LLAMA = models.preset("llama-tiny", start=1, ends=(2, 5), pad=0)
@@ -175,6 +178,38 @@ def test_a_model_says_what_it_is_and_what_it_takes():
         AttributeError, match="has no attribute 'laod'; known: Model, load, read_tr"
     ):
         fxad_nn.laod  # noqa: B018
+
+
+@pytest.mark.parametrize("config", [LLAMA, models.preset("tiny")], ids=["llama", "gpt2"])
+def test_functions_of_models_name_what_are_no_tokens(config):
+    model, family = made(config), models.family(config)
+    cache = init_cache(config, 1, 8)
+    for tokens, saying in [
+        ("hello", "tokens must be integers .*; got str; a tokenizer's encode"),
+        ([[1, 2]], r"tokens must be integers .*; got list; numpy.array\(...\) makes"),
+        (np.zeros((1, 2), np.float32), "tokens must be integers .*; got float32"),
+        (np.zeros(2, np.int32), r"tokens must be \[batch, time\], got \[2\]"),
+    ]:
+        with pytest.raises(DataError, match=saying):
+            family.forward(model.params, tokens, config)
+        with pytest.raises(DataError, match=saying):
+            models.decode(model.params, cache, tokens, 0, config)
+    optimizer, ids = adamw(1e-3), np.zeros((1, 2), np.int32)
+    step = train_step(config, optimizer, clip=1.0)
+    for name in ("tokens", "targets"):
+        batch = {"tokens": ids, "targets": ids} | {name: ids.astype(np.float32)}
+        with pytest.raises(DataError, match=f"{name} must be integers .*; got float32"):
+            step(model.params, optimizer.init(model.params), *batch.values())
+
+
+def test_what_is_no_model_is_neither_made_nor_saved(tmp_path):
+    model = made(LLAMA)
+    with pytest.raises(ConfigError, match=r"save\(Model\(params, config\), 'out'\); .* is a dict"):
+        fxad_nn.save(model.params, LLAMA, "out")
+    with pytest.raises(ConfigError, match="settings of generation must be .* left out: .*None"):
+        fxad_nn.Model(model.params, LLAMA, None)
+    with pytest.raises(ConfigError, match="such as fxad_nn.models.preset.'tiny'.; got 'tiny'"):
+        fxad_nn.Model(model.params, "tiny")
 
 
 @pytest.mark.parametrize("name", SAVED)

@@ -18,9 +18,10 @@ import fxad_nn
 from fxad.__main__ import main as fxad_main
 from fxad_nn import cli, models, store
 from fxad_nn.data import random_batch
-from fxad_nn.errors import ConfigError, DataError, TrainingError
+from fxad_nn.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fxad_nn.evaluate import Evaluator
 from fxad_nn.files import written
+from fxad_nn.finetune import finetune
 from fxad_nn.finetune_recipe import finetune_recipe
 from fxad_nn.flags import in_flags
 from fxad_nn.generate import generate
@@ -120,6 +121,10 @@ def test_resuming_refuses_what_does_not_fit(tmp_path, text):
     text.write_text("the quick brown fox" * 50, "utf-8")
     with pytest.raises(DataError, match="give the right text"):
         train(resumed_options(tmp_path / "run"))
+    reads = re.escape(f"fxad_nn.store.load('{tmp_path / 'run'}', optimizer=None) reads")
+    with pytest.raises(CheckpointError, match=f"is missing; this is a run, .*{reads}"):
+        fxad_nn.load(tmp_path / "run")
+    assert store.load(str(tmp_path / "run"), optimizer=None).step == 1
     other = tmp_path / "other.txt"
     other.write_text("THE QUICK BROWN FOX" * 50, "utf-8")
     with pytest.raises(DataError, match="'T'"):
@@ -268,10 +273,19 @@ def test_recipes_and_their_limits():
     assert recipe("nano", learning_rate=1e-5, final_rate=0.0).final_rate == 0
     with pytest.raises(ConfigError, match="did you mean 'steps'"):
         recipe("nano", stesp=3)
+    with pytest.raises(ConfigError, match="unknown preset 'tinyy'; did you mean 'tiny'"):
+        recipe("tinyy", steps=3)
     with pytest.raises(ConfigError, match="`batch` must be at least 1, got 0"):
         recipe("nano", batch=0)
     with pytest.raises(ConfigError, match="did you mean 'cosine'"):
         recipe("nano", schedule="cosin")
+
+
+def test_what_are_no_options_cannot_be_carried_out():
+    with pytest.raises(ConfigError, match=r"recipe makes, train\(recipe\('tiny'\)\); got 'tiny'"):
+        train("tiny")
+    with pytest.raises(ConfigError, match=r"finetune\(finetune_recipe.*; got a TrainOptions"):
+        finetune(recipe("tiny"))
 
 
 def run(capsys, *arguments):
