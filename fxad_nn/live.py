@@ -59,7 +59,7 @@ class Pair(NamedTuple):
 class View(RenderHook):
     """A bar, and what the last report said. Other lines printed to the console stand above it.
 
-    validation: the losses of earlier starts of the run, each with its step.
+    validation, training: the losses of earlier starts of the run, each with its step.
     """
 
     def __init__(
@@ -68,13 +68,16 @@ class View(RenderHook):
         steps: int,
         done: int,
         validation: Sequence[Sequence[float]] = (),
+        training: Sequence[Sequence[float]] = (),
     ) -> None:
-        self._console, self._steps = console, steps
-        self._losses: deque[float] = deque(maxlen=LOSSES)
+        self._console, self._steps, self._done = console, steps, done
+        self._losses: deque[float] = deque((loss for _, loss in training), maxlen=LOSSES)
         self._validation = [loss for _, loss in validation]
         # Only its estimate of the time that is left is used: it knows no width to keep to.
         self._bar = Progress(console=console, speed_estimate_period=PERIOD)
         self._task = self._bar.add_task("train", total=steps, completed=done)
+        if done >= steps:
+            self._bar.update(self._task)  # or it would estimate the time that is left
         self._last: listener.Progress | None = None
         self._widths: list[int] = []
         self._draws = _can_say(console, BARS)
@@ -117,19 +120,32 @@ class View(RenderHook):
 
     def lines(self, width: int) -> list[str]:
         """What stands below the bar, in lines of at most so many columns."""
-        if self._last is None:
-            return [fitted([Pair(0, ("compiling",))], width)]
-        rows = [fitted(row, width) for row in self._pairs(self._last)]
-        return [row for row in rows if row]
+        if self._last is not None:
+            pairs = self._pairs(self._last)
+        elif self._done >= self._steps:
+            pairs = self._finished()
+        else:
+            pairs = [[Pair(0, ("compiling",))]]
+        return [row for row in (fitted(row, width) for row in pairs) if row]
+
+    def _finished(self) -> list[list[Pair]]:
+        said = finished(self._done, self._losses)
+        return [
+            [*(Pair(rank, (words,)) for rank, words in enumerate(said)), *self._drawn_losses()],
+            [Pair(0, _best_of(self._validation))],
+        ]
+
+    def _drawn_losses(self) -> list[Pair]:
+        line = sparkline(self._losses) if self._draws else ""
+        return [Pair(2, tuple(line[-n:] for n in (LOSSES, LOSSES // 2) if line))]
 
     def _pairs(self, last: listener.Progress) -> list[list[Pair]]:
-        line = sparkline(self._losses) if self._draws else ""
         words = learned(last)
         return [
             [
                 Pair(1, (f"step {last.step}/{self._steps}",)),
                 Pair(0, (words["loss"],)),
-                Pair(2, tuple(line[-n:] for n in (LOSSES, LOSSES // 2) if line)),
+                *self._drawn_losses(),
             ],
             [
                 Pair(0, _best_of(self._validation)),
@@ -218,6 +234,15 @@ def said(p: listener.Progress) -> list[str]:
     """A report in words: what is learned, and what that takes."""
     forms = [(speed(p),), utilisation(p), memory(p)]
     return [*learned(p).values(), *(form[0] for form in forms if form)]
+
+
+def finished(step: int, losses: Sequence[float]) -> list[str]:
+    """What there is to say of a run without a step that is left.
+
+    >>> finished(80, [2.5, 2.25])
+    ['finished at step 80', 'loss 2.250']
+    """
+    return [f"finished at step {step}", *(f"loss {loss:.3f}" for loss in list(losses)[-1:])]
 
 
 def learned(p: listener.Progress) -> dict[str, str]:

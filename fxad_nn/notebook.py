@@ -17,7 +17,7 @@ from typing import Any
 
 from fxad_nn.errors import UserError
 from fxad_nn.listener import Listener, Progress
-from fxad_nn.live import said
+from fxad_nn.live import finished, said
 from fxad_nn.run import Run
 
 WIDTH, HEIGHT, MARGIN = 640, 240, 44
@@ -46,6 +46,8 @@ class Curve(Listener):
         self._steps = run.options.steps
         self._train = [(step, loss) for step, loss in run.history["train"]]
         self._val = [(step, loss) for step, loss in run.history["val"]]
+        if run.is_done:
+            self._title = "  ".join(finished(run.step, [loss for _, loss in self._train]))
         self._handle = self._display(self, display_id=True)
 
     def progressed(self, progress: Progress) -> None:

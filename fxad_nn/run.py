@@ -73,6 +73,11 @@ class Run:
         return f"Run({', '.join(said)} in {self.directory})"
 
     @property
+    def is_done(self) -> bool:
+        """Whether no step of the run is left."""
+        return self.step >= self.options.steps > 0
+
+    @property
     def context(self) -> int:
         """Tokens per sequence."""
         return self.options.context or self.config.context

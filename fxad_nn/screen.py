@@ -100,8 +100,8 @@ class Screen(Listener):
             self._print(line)
         self._print(f"trained: {parameters:,} parameters")
         self._print(f"run: {run.directory}, peak {peak / 1e9:.0f} GFLOP/s")
-        validation = run.history["val"]
-        self._view = View(self._console, run.options.steps, run.step, validation)
+        losses = run.history["val"], run.history["train"]
+        self._view = View(self._console, run.options.steps, run.step, *losses)
         self._view.start()
 
     def progressed(self, progress: Progress) -> None:

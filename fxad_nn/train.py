@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,9 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
     a checkpoint from which `resume` continues to the same bits. Where an error ends it between two
     steps it is saved too; a note on the error says where, or why not.
 
+    A run that is done already is evaluated alone, which the listener is told; where there is none,
+    Python warns.
+
     Raises TrainingError where a loss or a parameter is not finite, ConfigError for what are no
     options and where another process trains in the same directory, DataError where the data is
     damaged.
@@ -62,14 +66,13 @@ def train(options: TrainOptions, listener: Listener | None = None) -> Result:
 
 def carry_out(run: Run, listener: Listener | None = None) -> Result:
     """Do the steps of a run that are left, as `train` says, and evaluate what comes of it."""
+    if run.is_done and listener is None:
+        warnings.warn(_nothing_left(run), stacklevel=3)  # at the call of train or finetune
     listener = listener or Listener()
     for message in run.warnings:
         listener.warned(message)
-    if run.step >= run.options.steps > 0:
-        listener.warned(
-            f"the run has done {run.step} steps, which are all of `steps={run.options.steps}`: "
-            "nothing is trained"
-        )
+    if run.is_done:
+        listener.warned(_nothing_left(run))
     elif run.options.warmup > run.options.steps:
         listener.warned(
             f"the learning rate rises over `warmup={run.options.warmup}` steps, and the run ends "
@@ -90,6 +93,13 @@ def carry_out(run: Run, listener: Listener | None = None) -> Result:
             keeper.judge(val_loss)
         keeper.collect(wait=True)
     return Result(run, checkpoint, val_loss, False, stop)
+
+
+def _nothing_left(run: Run) -> str:
+    """Why no step of a run is done, in words."""
+    asked = f"`steps={run.options.steps}`"
+    how = f"more than {asked}" if run.step > run.options.steps else f"which are all of {asked}"
+    return f"the run has done {run.step} steps, {how}: nothing is trained"
 
 
 def _loop(run: Run, listener: Listener, keeper: Keeper, stop: Stop) -> bool:

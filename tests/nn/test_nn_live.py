@@ -418,6 +418,28 @@ def test_a_notebook_shows_a_curve_that_grows(tmp_path, text, monkeypatch):
     assert f"saved {tmp_path}" in shown.pages[-1]
 
 
+@pytest.mark.parametrize("steps", [8, 3])
+def test_a_run_that_is_done_is_shown_as_it_ended(tmp_path, text, monkeypatch, steps):
+    history = train(options(tmp_path, text)).run.history
+    shown, where = Shown(), console()
+    monkeypatch.setattr(notebook, "_display", lambda: shown)
+    train(resumed_options(tmp_path / "run", steps=steps), notebook.Curve())
+    done = f"finished at step 8  loss {history['train'][-1][1]:.3f}"
+    how = "more than" if steps == 3 else "which are all of"
+    warning = f"the run has done 8 steps, {how} `steps={steps}`: nothing is trained"
+    for said in (done, warning, "<svg", "<polyline"):
+        assert said in shown.pages[-1]
+    view = View(where, steps, 8, history["val"], history["train"])
+    view.start()
+    view.stop()
+    last = history["val"][-1][1]
+    first, second = view.lines(80)
+    assert first.startswith(done) and set(first.split("  ")[-1]) <= set(live.BARS)
+    assert second.startswith(f"validation loss {last:.3f}, best ")
+    assert "100%  time left 00:00" in where.file.getvalue()
+    assert "compiling" not in where.file.getvalue()
+
+
 def test_elsewhere_than_in_a_notebook_a_curve_says_so(monkeypatch):
     with pytest.raises(UserError, match="shown in a notebook"):
         notebook.Curve()

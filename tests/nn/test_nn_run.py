@@ -244,6 +244,9 @@ def test_a_run_that_is_done_says_that_nothing_is_trained(tmp_path, text):
         f"the run has done {result.run.step} steps, which are all of `steps={result.run.step}`: "
         "nothing is trained"
     ]
+    with pytest.warns(UserWarning, match="done 8 steps, more than `steps=3`: nothing") as warned:
+        train(resumed_options(tmp_path / "run", steps=3))  # without a listener
+    assert warned[0].filename == __file__
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a directory in use stays there")
