@@ -165,8 +165,13 @@ class Bytes:
 
 
 def console_on(output: Output) -> Console:
-    """A console that writes to `output`."""
-    return Console(file=output)  # type: ignore[arg-type]  # it needs no more of a file
+    """A console that writes to `output`.
+
+    What a notebook's kernel starts (`!python -m fxad_nn train`) has a terminal of its own, but what
+    it writes is shown in a page, where no cursor goes up: there it is no terminal.
+    """
+    terminal = False if "JPY_PARENT_PID" in os.environ else None  # None: as rich finds it
+    return Console(file=output, force_terminal=terminal)  # type: ignore[arg-type]  # no more of a file
 
 
 def write_text(output: Output, text: str) -> None:

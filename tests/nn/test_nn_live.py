@@ -28,6 +28,7 @@ from fxad_nn.plot import draw
 from fxad_nn.recipe import optimizer_of
 from fxad_nn.run import resumed_options
 from fxad_nn.samples import SAMPLES, Sample, latest
+from fxad_nn.screen import Output, console_on
 from fxad_nn.step import train_step
 from fxad_nn.train import train
 
@@ -123,6 +124,27 @@ def test_elsewhere_than_on_a_terminal_there_are_plain_lines():
         "memory 3.0 GiB of 4.0 GiB predicted",
         "step 20/20  loss 2.000  rate 1.0e-03  12,345 tok/s  48.0% of peak",
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_a_terminal_that_a_notebook_shows_gets_plain_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-color")
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    written = []
+    for notebook_starts_it in (False, True):
+        if notebook_starts_it:
+            monkeypatch.setenv("JPY_PARENT_PID", "1")  # as in a kernel
+        ours, theirs = os.openpty()
+        with open(theirs, "w", encoding="utf-8") as stream:
+            view = View(console_on(Output(stream)), 20, 0)
+            view.start()
+            view.report(report(20))
+            view.stop()
+            stream.flush()
+            written.append(os.read(ours, 1 << 16).decode())
+        os.close(ours)
+    assert "\x1b[" in written[0]
+    assert written[1].startswith("step 20/20  loss 2.000") and "\x1b" not in written[1]
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 13, 24, 40, 80, 200])
