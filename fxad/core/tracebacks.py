@@ -8,8 +8,8 @@
     fxad.core.errors.ShapeError: matmul: ... (train.py:8)
 
 FXAD_TRACEBACK=full (`config.traceback = "full"`) shows all frames. The exception itself keeps them:
-debuggers see everything. An error that is no `FxadError` and was raised by the library's own code
-is a fault of the library, and shows all of them too.
+debuggers see everything. An error that is no `FxadError`, nor one of `fxad_nn`, and was raised by
+the library's own code is a fault of the library, and shows all of them too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,26 @@ from fxad.core.config import config
 from fxad.core.errors import FxadError
 from fxad.core.source import FILES, PACKAGE
 
+MODELS = os.path.join(os.path.dirname(os.path.dirname(PACKAGE)), "fxad_nn") + os.sep
+"""What the names of its modules begin with, which are installed beside ours."""
 
-def users_frames(error: BaseException) -> TracebackType | None:
-    """The traceback of an error without the library's frames; as it is where they are wanted."""
+
+def users_frames(error: BaseException, shown: BaseException | None = None) -> TracebackType | None:
+    """The traceback of an error without the library's frames; as it is where they are wanted.
+
+    shown: the error that it is shown with, as one that led to it. Where that was raised on purpose
+    it says what happened within the library: frames there add nothing.
+    """
     frames = []
     each = error.__traceback__
     while each is not None:
         frames.append(each)
         each = each.tb_next
-    users = [frame for frame in frames if not _ours(frame)]
+    users = [frame for frame, inside in zip(frames, _inside(frames), strict=True) if not inside]
     code = [frame for frame in frames if _ours(frame) or not _called(frame)]
-    fault = bool(code) and _ours(code[-1]) and not isinstance(error, FxadError)
+    if config.traceback != "full" and not users and shown is not None and _meant(shown):
+        return None
+    fault = bool(code) and _ours(code[-1]) and not _meant(error)
     if config.traceback == "full" or fault or not users:
         return error.__traceback__
     found: TracebackType | None = None
@@ -45,8 +54,27 @@ def users_frames(error: BaseException) -> TracebackType | None:
     return found
 
 
+def _inside(frames: list[TracebackType]) -> list[bool]:
+    """Which frames are the library's, or of what it calls of Python's own."""
+    found = list[bool]()
+    for frame in frames:
+        code = frame.tb_frame.f_code
+        made = code.co_filename == "<string>" and code.co_name == "__init__"  # of a dataclass
+        pythons = made or (_called(frame) and "-packages" not in code.co_filename)
+        found.append(_ours(frame) or (pythons and found[-1:] == [True]))
+    return found
+
+
 def _ours(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_code.co_filename.startswith((PACKAGE, FILES))
+    return frame.tb_frame.f_code.co_filename.startswith((PACKAGE, MODELS, FILES))
+
+
+def _meant(error: BaseException) -> bool:
+    """Whether an error is one that we raise on purpose. Those of `fxad_nn` are known by where they
+    are defined: it may not be loaded."""
+    return isinstance(error, FxadError) or any(
+        kind.__module__ == "fxad_nn.errors" for kind in type(error).__mro__
+    )
 
 
 def _called(frame: TracebackType) -> bool:
@@ -76,7 +104,7 @@ def _of_the_user(error: BaseException) -> Iterator[None]:
     whole = [(each, each.__traceback__) for each in _chain(error)]
     try:
         for each, _ in whole:
-            each.__traceback__ = users_frames(each)
+            each.__traceback__ = users_frames(each, None if each is error else error)
         yield
     finally:
         for each, frames in whole:

@@ -97,7 +97,12 @@ def run(tmp_path: Path, code: str, **environment: str) -> str:
     path.write_text(textwrap.dedent(code))
     environment = {**os.environ, "PYTHONPATH": str(Path(fxad.__file__).parents[1]), **environment}
     done = subprocess.run(
-        [sys.executable, str(path)], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        cwd=tmp_path,
     )
     assert done.returncode == 1
     return done.stderr
@@ -123,6 +128,48 @@ def test_tracebacks_end_at_the_users_line(tmp_path) -> None:
     assert "fxad.core.errors.ShapeError: matmul" in said
     whole = run(tmp_path, WRONG, FXAD_TRACEBACK="full")
     assert whole.count("  File ") > 5 and "fxad/api/jit.py" in whole
+
+
+FROM_MODELS = """
+    import sys
+    from pathlib import Path
+    import fxad
+    import fxad_nn
+    from fxad_nn import models, recipe, store
+
+    def wrong():
+        config = models.preset("tiny")
+        forward = models.family(config).forward
+        fxad.jit(lambda params: forward(params, "hello", config))({})
+
+    def damaged():
+        Path("config.json").write_text("{")
+        fxad_nn.load(".")
+
+    {"wrong": wrong, "damaged": damaged, "missing": lambda: store.load("nowhere"),
+     "option": lambda: recipe.recipe(steps=0)}[sys.argv[1]]()
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "frames", "last"),
+    [
+        ("wrong", 3, "fxad_nn.errors.DataError: tokens must be integers"),
+        ("damaged", 2, "fxad_nn.errors.CheckpointError: config.json is damaged: no JSON"),
+        ("missing", 2, "fxad_nn.errors.CheckpointError: nowhere does not exist"),
+        ("option", 2, "fxad_nn.errors.ConfigError: `steps` must be at least 1"),
+    ],
+)
+def test_errors_of_models_end_at_the_users_line_too(tmp_path, what, frames, last) -> None:
+    code = FROM_MODELS.replace("sys.argv[1]", repr(what))
+    said = run(tmp_path, code)
+    files = [line for line in said.split("\n") if line.startswith("  File ")]
+    assert len(files) == frames and all("script.py" in line for line in files)
+    assert said.rstrip().split("\n")[-1].startswith(last)
+    if what == "damaged":  # what it came from is said without frames
+        assert said.startswith("json.decoder.JSONDecodeError: ")
+    whole = run(tmp_path, code, FXAD_TRACEBACK="full")
+    assert "fxad_nn/" in whole and whole.count("  File ") > frames
 
 
 def test_errors_of_the_users_own_lose_our_frames_too(tmp_path) -> None:
