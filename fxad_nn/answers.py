@@ -33,20 +33,28 @@ def are_marked(source: str) -> bool:
 
 
 def marked(
-    ids: np.ndarray, offsets: np.ndarray, spans: Sequence[Span], tokenizer: Subwords
+    text: str,
+    ids: np.ndarray,
+    offsets: np.ndarray,
+    spans: Sequence[Span],
+    tokenizer: Subwords,
 ) -> np.ndarray:
     """Of each id whether it lies in a generation block, as transformers counts it, or ends the turn
-    right after one; bool [length].
+    right after a block that does not end it itself; bool [length].
 
     `ids` and `offsets` are those of the whole text; a token counts if one of its characters does.
     """
-    answers = np.zeros(len(ids), bool)
+    answers, ends = np.zeros(len(ids), bool), _ends(tokenizer)
     for span in spans:
-        if (inside := _inside(offsets, span)).size:
-            following = int(inside[-1]) + 1
-            answers[inside] = True
-            if following < len(ids) and int(ids[following]) in _ends(tokenizer):
-                answers[following] = True
+        if not (inside := _inside(offsets, span)).size:
+            continue
+        answers[inside] = True
+        said = [at for at in inside if text[slice(*offsets[at])].strip()]
+        following = int(inside[-1]) + 1
+        if said and int(ids[said[-1]]) in ends:
+            continue  # what follows is the next turn's, such as <|im_start|>
+        if following < len(ids) and int(ids[following]) in ends:
+            answers[following] = True
     return answers
 
 

@@ -131,7 +131,7 @@ class ChatTemplate:
 
             context = [at for at in written if at in untrained]
             some = answers.without(text, generated, context, blocks, process.where)
-            return ids, answers.marked(ids, offsets, some, tokenizer)
+            return ids, answers.marked(text, ids, offsets, some, tokenizer)
 
         def prefix(count: int, prompt: bool) -> str:
             return self._render(messages[:count], settings, prompt)[0]

@@ -108,12 +108,16 @@ def test_the_same_text_as_transformers(made, theirs, family, prompt):
 
 
 @pytest.mark.peers
-def test_the_same_ids_and_answers_as_transformers_from_generation_blocks(made, theirs, tokenizer):
+@pytest.mark.parametrize("family", ["marked", "bare"])
+def test_the_same_ids_and_answers_as_transformers_from_generation_blocks(
+    made, theirs, tokenizer, family
+):
+    source = {"marked": MARKED, "bare": BARE}[family]
     for messages in CONVERSATIONS.values():
         peer = theirs.apply_chat_template(
-            messages, chat_template=MARKED, return_dict=True, return_assistant_tokens_mask=True
+            messages, chat_template=source, return_dict=True, return_assistant_tokens_mask=True
         )
-        ids, answers = made(MARKED).encode(tokenizer, messages)
+        ids, answers = made(source).encode(tokenizer, messages)
         assert ids.tolist() == peer["input_ids"]
         assert answers.tolist() == [bool(one) for one in peer["assistant_masks"]]
 
@@ -313,6 +317,27 @@ def test_a_generation_block_without_the_end_of_the_turn(tokenizer):
     assert trained_on(tokenizer, template, CONVERSATIONS["two"]) == [
         "It is 4.<|im_end|>",
         "Yes, I am\nsure.<|im_end|>",
+    ]
+
+
+BARE = """\
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\n' }}
+    {%- if message.role == 'assistant' %}
+        {%- generation %}{{- message.content + '<|im_end|>' }}{%- endgeneration %}
+    {%- else %}
+        {{- message.content + '<|im_end|>' }}
+    {%- endif %}
+{%- endfor %}"""
+"""A template that writes nothing between turns: a block's end meets the next <|im_start|>."""
+
+
+@pytest.mark.parametrize("space", ["", "\n"])
+def test_a_generation_block_with_the_end_of_the_turn_ends_there(tokenizer, space):
+    source = BARE.replace("+ '<|im_end|>' }}{%- end", f"+ '<|im_end|>{space}' }}}}{{%- end")
+    assert trained_on(tokenizer, ChatTemplate(source, TOKENS), CONVERSATIONS["two"]) == [
+        f"It is 4.<|im_end|>{space}",
+        f"Yes, I am\nsure.<|im_end|>{space}",
     ]
 
 
