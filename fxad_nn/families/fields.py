@@ -27,6 +27,7 @@ from fxad.core.schema import (
     shown,
 )
 from fxad_nn import decoder
+from fxad_nn.errors import ConfigError
 from fxad_nn.rotary import KINDS, RopeScaling
 from fxad_nn.spec import MOST_LAYERS
 
@@ -174,6 +175,8 @@ def rope_table(*aliases: str) -> Schema:
 
     def checked(value: Any) -> dict[str, Any]:
         table = fields(value)
+        if not table:
+            return {}  # which counts as no table
         name = table.pop("type", "default")
         name = table["rope_type"] = table.get("rope_type", name)
         if name in aliases:
@@ -286,15 +289,28 @@ def decoder_schema(extra: Mapping[str, Schema], rope: Schema | None = None) -> S
     return record({**dict.fromkeys(sizes, SIZE), "num_hidden_layers": LAYERS}, optional)
 
 
+PARTLY_ROTATED = {"phi3"}
+"""Families that read partial_rotary_factor; models of others rotate whole heads whatever it is."""
+
+
 def read_decoder(values: Mapping[str, Any], dtype: str, **options: Any) -> decoder.Config:
     """The configuration of what families have in common; `options` are the family's own, and win
-    over what is read here."""
+    over what is read here. ConfigError for a table of rotary positions that no model computes."""
     heads, width = values["num_attention_heads"], values["hidden_size"]
-    # One table in newer files, two keys in older ones.
-    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    # One table in newer files, two keys in older ones. A key that a user adds to a newer file
+    # replaces the whole table, its rope_theta included, as in transformers.
+    rope = values.get("rope_scaling") or values.get("rope_parameters") or {}
     context, scaling = read_rope(rope, values["max_position_embeddings"])
     head_dim = values.get("head_dim") or width // heads
     part = rope.get("partial_rotary_factor") or values.get("partial_rotary_factor") or 1.0
+    if options["family"] not in PARTLY_ROTATED:
+        if scaling is not None and part != 1.0:
+            raise ConfigError(
+                f"partial_rotary_factor is {part} and rotary positions are scaled "
+                f"({scaling.kind}): {options['family']} rotates whole heads, and transformers "
+                "cannot run such a file either; take out one of the two"
+            )
+        part = 1.0
     fields = {
         "vocab": values["vocab_size"],
         "context": context,

@@ -116,17 +116,19 @@ def _read2(values: dict[str, Any], dtype: str) -> Config:
 
 
 def _rope3(value: Any) -> dict[str, Any]:
-    """One table for all layers, or one for each of the two kinds."""
-    kinds = {"full_attention": rope_table(), "sliding_attention": rope_table()}
-    if type(value) is dict and value.keys() & kinds.keys():
-        tables = record({}, kinds)(value)
-        local = tables.get("sliding_attention", {})
-        kind = local.get("rope_type", local.get("type", "default"))
-        if kind != "default":
-            raise Mismatch(
-                f"scales the rotary table of local layers ({shown(kind)}): not supported"
-            )
-        return tables
+    """A table for each of the two kinds of layers: transformers takes no other one for both."""
+    kinds = dict.fromkeys(("full_attention", "sliding_attention"), nullable(rope_table()))
+    tables = {name: table or {} for name, table in record({}, kinds)(value).items()}
+    kind = tables.get("sliding_attention", {}).get("rope_type", "default")
+    if kind != "default":
+        raise Mismatch(f"scales the rotary table of local layers ({shown(kind)}): not supported")
+    return tables
+
+
+def _scaling3(value: Any) -> dict[str, Any]:
+    """What older files have for the layers that see everything."""
+    if type(value) is dict and value and "rope_type" not in value:
+        raise Mismatch("must name its kind in rope_type: transformers reads no other key here")
     return rope_table()(value)
 
 
@@ -135,10 +137,10 @@ def _read3(values: dict[str, Any], dtype: str) -> Config:
     every = values.get("sliding_window_pattern", 6)
     rope = values.get("rope_parameters") or {}
     local_theta = rope.get("sliding_attention", {}).get("rope_theta")
-    if "full_attention" in rope or "sliding_attention" in rope:
-        values = {**values, "rope_parameters": rope.get("full_attention")}
+    # Of other families the second replaces the first.
+    full = rope.get("full_attention", {}) | (values.get("rope_scaling") or {})
     return _read(
-        {"rope_theta": 1e6, **values},
+        {"rope_theta": 1e6, **values, "rope_parameters": full, "rope_scaling": None},
         dtype,
         tuple((layer + 1) % every != 0 for layer in layers),
         family="gemma3_text",
@@ -182,11 +184,12 @@ GEMMA3 = Family(
         {
             **FIELDS,
             "attn_logit_softcapping": one_of(None),
+            "rope_parameters": nullable(_rope3),
+            "rope_scaling": nullable(_scaling3),
             "rope_local_base_freq": POSITIVE,
             "sliding_window_pattern": integer(1, 1 << 16),
             "_sliding_window_pattern": anything,
-        },
-        rope=_rope3,
+        }
     ),
     read=_read3,
     write=_write3,

@@ -1,5 +1,6 @@
 """Every family and option against transformers, on random models: logits, gradients, decoding."""
 
+import json
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ import fxad
 import fxad_nn
 from fxad_nn import models
 from fxad_nn.cache import init_cache
+from fxad_nn.errors import CheckpointError
 from fxad_nn.families import FAMILIES
 from fxad_nn.generate import generate
 from fxad_nn.spec import named_leaves
@@ -170,6 +172,55 @@ def test_a_family_is_that_of_transformers(pair):
     )
     assert type(again) is type(theirs)
     np.testing.assert_array_equal(logits_of(again.eval(), tokens), expected)
+
+
+QWEN_README = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LINEAR = {"rope_type": "linear", "factor": 3.0}
+EDITS = {
+    "llama": {"rope_scaling": {"rope_type": "llama3", **STRETCHED}},
+    "llama-yarn": {"rope_scaling": LINEAR},
+    "mistral": {"partial_rotary_factor": 0.5},
+    "qwen2": {"rope_scaling": QWEN_README},
+    "qwen3": {"rope_scaling": {**QWEN_README, "rope_theta": 500.0}},
+    "gemma2": {"partial_rotary_factor": 0.5, "rope_scaling": {}},
+    "gemma3": {"rope_scaling": LINEAR},
+    "gemma3-stretched": {"rope_scaling": {**LINEAR, "rope_theta": 3.0}},
+    "mixtral": {"rope_scaling": LINEAR},
+    "olmoe": {"partial_rotary_factor": 0.5},
+    "phi3-long": {"rope_scaling": {**LONG, "long_factor": [4.0, 5.0]}},
+}
+
+
+@pytest.mark.parametrize("pair", EDITS, indirect=True)
+def test_what_a_user_adds_to_a_file_counts_as_in_transformers(pair, request):
+    """Files that transformers 5 writes hold rope_parameters, which a rope_scaling beside it
+    replaces; and partial_rotary_factor is what most models do not read."""
+    _, _, directory = pair
+    path = directory / "theirs" / "config.json"
+    edits = EDITS[request.node.callspec.params["pair"]]
+    values = json.loads(path.read_text("utf-8")) | edits
+    assert "rope_parameters" in values
+    path.write_text(json.dumps(values), "utf-8")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        directory / "theirs", attn_implementation="eager"
+    )
+    model, tokens = fxad_nn.load(directory / "theirs"), tokens_of((2, TIME))
+    expected = logits_of(theirs.eval(), tokens)
+    np.testing.assert_allclose(np.asarray(model(tokens)), expected, atol=1e-4, rtol=0)
+    fxad_nn.save(model, directory / "ours")
+    assert fxad_nn.load(directory / "ours").config == model.config
+
+
+def test_scaled_rotary_positions_of_half_a_head_run_nowhere(tmp_path):
+    built("llama-yarn").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text("utf-8")) | {"partial_rotary_factor": 0.5}
+    path.write_text(json.dumps(values), "utf-8")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        logits_of(theirs, tokens_of((1, 4)))
+    with pytest.raises(CheckpointError, match="llama rotates whole heads"):
+        fxad_nn.load(tmp_path)
 
 
 def _assert_same_gradients(theirs, model, directory):

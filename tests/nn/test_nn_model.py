@@ -675,6 +675,50 @@ def test_a_configuration_that_is_not_understood_names_its_field(tmp_path, change
         fxad_nn.load(tmp_path)
 
 
+def test_a_scaling_that_a_user_adds_counts_before_the_newer_table(tmp_path):
+    """The whole table, its base included: as in transformers."""
+    fxad_nn.save(made(LLAMA), tmp_path)
+    rewrite(
+        tmp_path,
+        rope_theta=None,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        rope_scaling={"rope_type": "linear", "factor": 2.0},
+    )
+    found = fxad_nn.load(tmp_path).config
+    assert (found.rope_scaling.kind, found.rope_theta) == ("linear", 1e4)
+
+
+def test_a_factor_that_a_family_does_not_read_changes_nothing(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    rewrite(tmp_path, partial_rotary_factor=0.5)
+    model = fxad_nn.load(tmp_path)
+    assert model.config == LLAMA
+    fxad_nn.save(model, tmp_path)
+    rewrite(
+        tmp_path, partial_rotary_factor=0.5, rope_scaling={"rope_type": "linear", "factor": 2.0}
+    )
+    with pytest.raises(CheckpointError, match="llama rotates whole heads"):
+        fxad_nn.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "saying"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "name its kind in rope_type"),
+        ({"rope_parameters": {"rope_type": "default"}}, "unknown key 'rope_type'"),
+        (
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
+            "scales the rotary table of local layers",
+        ),
+    ],
+)
+def test_rotary_tables_that_gemma_3_does_not_read(tmp_path, changes, saying):
+    fxad_nn.save(made(SAVED["gemma3"]), tmp_path)
+    rewrite(tmp_path, **changes)
+    with pytest.raises(CheckpointError, match=saying):
+        fxad_nn.load(tmp_path)
+
+
 def test_harmless_fields_change_nothing(tmp_path):
     fxad_nn.save(made(LLAMA), tmp_path)
     rewrite(
