@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,28 @@ def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family
         models.family(config).spec(config)
     except ConfigError as error:
         raise CheckpointError(f"{directory / CONFIG}: {error}") from error
+    if config.tied and _has_own_head(tensors, family, config.dtype):
+        config = replace(config, tied=False)
     return tensors, family, config
+
+
+def _has_own_head(tensors: list[Stored], family: Family, dtype: str) -> bool:
+    """Whether files hold a head other than the token table, which then counts, whatever the
+    configuration says: as in transformers. Some hold the same numbers twice."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    table, head = family.published("embed.token"), by_name.get(family.published("head.weight"))
+    one = by_name.get(table) or by_name.get(table.removeprefix(family.stem))
+    if head is None or one is None:
+        return False
+    if len(one.shape) != 2 or head.shape != one.shape or not {head.dtype, one.dtype} <= set(FLOATS):
+        return True  # an error later, which names it
+    step = max(PART // max(math.prod(one.shape[1:]), 1), 1)
+    readers = [_rows_of(tensor, dtype) for tensor in (one, head)]
+    for start in range(0, one.shape[0], step):
+        ours, theirs = (np.asarray(read(start, start + step)) for read in readers)
+        if not np.array_equal(ours, theirs):
+            return True
+    return False
 
 
 def _read_config(directory: Path) -> tuple[Family, dict[str, Any]]:
@@ -251,16 +272,20 @@ def _matched(
     """The stored tensors by their published names; CheckpointError unless each of `places` is
     there once, and nothing else."""
     found: dict[str, Stored] = {}
+    table, head = family.published("embed.token"), family.published("head.weight")
+    heads = [tensor for tensor in tensors if config.tied and tensor.name == head]
     for tensor in tensors:
         what = f"{where}: the tensor {shown(tensor.name)}"
         part = tensor.name if tensor.name in places else family.stem + tensor.name
         if part not in places:
-            if DERIVED.fullmatch(tensor.name) or (config.tied and tensor.name == "lm_head.weight"):
+            if DERIVED.fullmatch(tensor.name) or tensor in heads:
                 continue
             raise CheckpointError(f"{what} has no place in this model")
         if part in found:
             raise CheckpointError(f"{what} is the second one for {part}; which one is meant?")
         found[part] = tensor
+    for tensor in heads:
+        found.setdefault(table, tensor)  # some files hold the one matrix under the head's name
     require_all(found, places, where)
     return found
 

@@ -211,6 +211,17 @@ def test_what_a_user_adds_to_a_file_counts_as_in_transformers(pair, request):
     assert fxad_nn.load(directory / "ours").config == model.config
 
 
+def test_a_head_of_its_own_counts_though_the_configuration_ties_it(tmp_path):
+    built("llama").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text("utf-8")) | {"tie_word_embeddings": True}
+    path.write_text(json.dumps(values), "utf-8")
+    theirs, tokens = transformers.AutoModelForCausalLM.from_pretrained(tmp_path), tokens_of((2, 9))
+    model = fxad_nn.load(tmp_path)
+    assert not model.config.tied
+    np.testing.assert_allclose(np.asarray(model(tokens)), logits_of(theirs, tokens), atol=1e-4)
+
+
 def test_scaled_rotary_positions_of_half_a_head_run_nowhere(tmp_path):
     built("llama-yarn").save_pretrained(tmp_path)
     path = tmp_path / "config.json"

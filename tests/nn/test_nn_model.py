@@ -42,6 +42,11 @@ def made(config, seed=0):
     return fxad_nn.Model(params, config)
 
 
+def same_tree(one, other):
+    for (name, leaf), (_, wanted) in zip(named_leaves(one), named_leaves(other), strict=True):
+        np.testing.assert_array_equal(leaf, wanted, err_msg=name)
+
+
 def rewrite(directory, **changes):
     """Change fields of config.json; those that are None are removed."""
     path = directory / "config.json"
@@ -751,6 +756,35 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path):
     )
     refused("is int8", lambda t: t.update({gate: t[gate].astype(np.int8)}))
     refused("several dtypes", lambda t: t.update({gate: t[gate].astype(np.float64)}))
+
+
+def test_a_head_of_its_own_counts_though_the_configuration_ties_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(hf, "PART", 100)  # so that the tables are compared in parts
+    apart = made(LLAMA)
+    fxad_nn.save(apart, tmp_path)
+    rewrite(tmp_path, tie_word_embeddings=True)
+    found = fxad_nn.load(tmp_path)
+    assert found.config == LLAMA
+    same_tree(found.params, apart.params)
+    fxad_nn.save(found, tmp_path)
+    assert not json.loads((tmp_path / "config.json").read_text("utf-8"))["tie_word_embeddings"]
+
+
+@pytest.mark.parametrize("prefix", ["model.", ""])
+def test_a_head_that_is_the_table_stays_tied(tmp_path, prefix):
+    """Of files that hold both, and of those that call the one matrix the head."""
+    tied = made(replace(LLAMA, tied=True))
+
+    def twice(found):
+        table = found.pop("model.embed_tokens.weight")
+        found |= {f"{prefix}embed_tokens.weight": table, "lm_head.weight": table.copy()}
+
+    fxad_nn.save(tied, tmp_path)
+    for change in (twice, lambda found: found.pop(f"{prefix}embed_tokens.weight")):
+        retensor(tmp_path, change)
+        found = fxad_nn.load(tmp_path)
+        assert found.config == tied.config
+        same_tree(found.params, tied.params)
 
 
 def test_directories_that_are_none(tmp_path):
