@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -35,7 +36,7 @@ from fxad.core.sizes import parse_bytes
 from fxad.errors import BadArgument
 from fxad_nn import models
 from fxad_nn.arrays import from_rows
-from fxad_nn.errors import CheckpointError, ConfigError
+from fxad_nn.errors import CheckpointError, ConfigError, DamageWarning
 from fxad_nn.families import FAMILIES, Family, family_of
 from fxad_nn.families.fields import IDS
 from fxad_nn.files import abandoned, no_directory, replacing, withdrawn
@@ -72,7 +73,9 @@ def read_model(
 ) -> tuple[models.Config, Any]:
     """The configuration and parameters in a directory.
 
-    Weights become `dtype`, or keep the one they are stored in where it is None. mapped: they
+    Weights become `dtype`, or keep the one they are stored in where it is None; of several dtypes,
+    which a DamageWarning tells of, they become the one of config.json, else that of most bytes, as
+    transformers has it. mapped: they
     borrow the memory of mapped files, and are not looked at for NaN. quantize: the format that
     matrices of linear layers and experts, but not the head's, are kept in; some rows of them are
     read at a time, mapped or not. Raises CheckpointError naming the file, and the field or tensor,
@@ -86,6 +89,8 @@ def read_model(
     except ConfigError as error:
         raise CheckpointError(f"{directory}: {error}") from error
     tensors, family, config = _described(directory, dtype)
+    if dtype is None:
+        _warn_of_several(tensors, config.dtype, str(directory))
     spec = models.family(config).spec(config)
     params = _read_params(tensors, family, config, spec, mapped, quantize, str(directory))
     return config, params
@@ -122,7 +127,8 @@ def _described(directory: Path, dtype: str | None) -> tuple[list[Stored], Family
     family, values = _read_config(directory)
     tensors = list(stored(weight_files(directory)))
     try:
-        config = family.read(values, dtype or _stored_dtype(tensors, str(directory)))
+        said = values.get("dtype") or values.get("torch_dtype")
+        config = family.read(values, dtype or _stored_dtype(tensors, said, str(directory)))
         models.family(config).spec(config)
     except ConfigError as error:
         raise CheckpointError(f"{directory / CONFIG}: {error}") from error
@@ -298,21 +304,37 @@ def _check(tensor: Stored, shape: tuple[int, ...], where: str) -> None:
     check_shape(tensor.shape, shape, what)
 
 
-def _stored_dtype(tensors: list[Stored], where: str) -> str:
-    """The dtype of all tensors that are weights; CheckpointError where there are several."""
-    seen: dict[str, str] = {}
+def _dtypes(tensors: list[Stored]) -> dict[str, list[Stored]]:
+    """The tensors that are weights by their dtypes, those of most bytes first."""
+    found: dict[str, list[Stored]] = {}
     for tensor in tensors:
         if tensor.dtype in FLOATS and not DERIVED.fullmatch(tensor.name):
-            seen.setdefault(tensor.dtype, tensor.name)
+            found.setdefault(tensor.dtype, []).append(tensor)
+    return dict(sorted(found.items(), key=lambda item: -sum(t.size for t in item[1])))
+
+
+def _stored_dtype(tensors: list[Stored], said: Any, where: str) -> str:
+    """The dtype of all tensors that are weights. Of several it is `said`, what the configuration
+    says, where that is one of them, else the one of most bytes."""
+    seen = _dtypes(tensors)
     if not seen:
         raise CheckpointError(f"{where} holds no tensors of {FLOATS}")
-    if len(seen) > 1:
-        several = ", ".join(f"{shown(name)} {dtype}" for dtype, name in seen.items())
-        raise CheckpointError(f"{where} holds weights of several dtypes: {several}; choose one")
-    [dtype] = seen
-    if dtype not in DTYPES:
-        raise CheckpointError(f"{where} holds {dtype} weights; choose one of {DTYPES}")
+    [dtype, *_] = [name for name in (said, *seen) if name in seen]
+    if "float64" in seen:
+        raise CheckpointError(f"{where} holds float64 weights; choose one of {DTYPES}")
     return dtype
+
+
+def _warn_of_several(tensors: list[Stored], dtype: str, where: str) -> None:
+    """A DamageWarning where weights have several dtypes, which become one."""
+    if len(seen := _dtypes(tensors)) > 1:
+        several = ", ".join(f"{shown(found[0].name)} {name}" for name, found in seen.items())
+        warnings.warn(
+            f"{where} holds weights of several dtypes: {several}; all become {dtype}, unless "
+            "another dtype is asked for",
+            DamageWarning,
+            stacklevel=4,
+        )
 
 
 def _file_name(value: Any) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from short_run import At
 from tiny_chat_model import chat, write_chats, write_model
 
@@ -441,6 +442,21 @@ def test_the_command_says_what_it_read_and_saved(tmp_path, base, capsys):
     assert (tmp_path / "run" / "losses.csv").is_file()
     assert main(["sample", str(tmp_path / "run"), "--prompt", "It is", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("It is")
+
+
+@pytest.mark.filterwarnings("default:.*of several dtypes")
+def test_a_base_of_several_dtypes_is_trained_and_sampled(tmp_path, base, chats, capsys):
+    mixed, path = tmp_path / "mixed", tmp_path / "mixed" / "model.safetensors"
+    shutil.copytree(base, mixed)
+    found = safetensors.numpy.load_file(path)
+    found["model.norm.weight"] = found["model.norm.weight"].astype(np.float16)
+    safetensors.numpy.save_file(found, path)
+    flags = ["--model", str(mixed), "--data", str(chats), "--out", str(tmp_path / "run")]
+    flags += ["--lora", "4", "--steps", "1", "--batch", "4", "--peak", "100"]
+    for command in (["finetune", *flags], ["sample", str(mixed), "--tokens", "2"]):
+        assert main(command) == 0
+        assert "'model.norm.weight' float16; all become bfloat16" in capsys.readouterr().err
+    assert fxad_nn.load(tmp_path / "run" / "merged").config.dtype == "bfloat16"
 
 
 def test_a_model_answers_in_a_conversation(base, tmp_path, capsys, monkeypatch):

@@ -23,7 +23,7 @@ import fxad_nn
 from fxad.backend.llvm.native.memory import blocks
 from fxad_nn import decoder, files, gpt2, hf, manifest, models, optim, store, tensors
 from fxad_nn.cache import init_cache
-from fxad_nn.errors import CheckpointError, ConfigError, DataError
+from fxad_nn.errors import CheckpointError, ConfigError, DamageWarning, DataError
 from fxad_nn.families import FAMILIES, family_of
 from fxad_nn.layers import conv1d, linear
 from fxad_nn.loss import IGNORE
@@ -544,9 +544,15 @@ def test_stored_dtypes_are_kept_or_converted(tmp_path):
         found["model.norm.weight"] = found["model.norm.weight"].astype(np.float32)
 
     retensor(tmp_path, mixed)
-    with pytest.raises(CheckpointError, match=r"several dtypes: .*norm\.weight' float32"):
-        fxad_nn.load(tmp_path)
     assert fxad_nn.load(tmp_path, "bfloat16").config == model.config
+    said = {"bfloat16": "bfloat16", "float32": "float32", "float16": "bfloat16", None: "bfloat16"}
+    for dtype, taken in said.items():  # of config.json, which counts if it is one of them
+        rewrite(tmp_path, torch_dtype=dtype)
+        telling = rf"several dtypes: .* bfloat16, .*norm\.weight' float32; all become {taken}"
+        with pytest.warns(DamageWarning, match=telling):
+            found = fxad_nn.load(tmp_path)
+        assert {str(leaf.dtype) for _, leaf in named_leaves(found.params)} == {taken}
+        assert hf.read_config(tmp_path) == found.config == replace(LLAMA, dtype=taken)
 
 
 @pytest.mark.parametrize("name", ["llama", "olmoe bf16"])
@@ -755,7 +761,7 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path):
         lambda t: t.update({gate: t[gate].T.copy()}),
     )
     refused("is int8", lambda t: t.update({gate: t[gate].astype(np.int8)}))
-    refused("several dtypes", lambda t: t.update({gate: t[gate].astype(np.float64)}))
+    refused("float64 weights; choose", lambda t: t.update({gate: t[gate].astype(np.float64)}))
 
 
 def test_a_head_of_its_own_counts_though_the_configuration_ties_it(tmp_path, monkeypatch):
