@@ -319,7 +319,7 @@ def _stored_dtype(tensors: list[Stored], said: Any, where: str) -> str:
     seen = _dtypes(tensors)
     if not seen:
         raise CheckpointError(f"{where} holds no tensors of {FLOATS}")
-    [dtype, *_] = [name for name in (said, *seen) if name in seen]
+    [dtype, *_] = [name for name in (said, *seen) if name in list(seen)]  # said is anything
     if "float64" in seen:
         raise CheckpointError(f"{where} holds float64 weights; choose one of {DTYPES}")
     return dtype

@@ -32,50 +32,114 @@ from fxad_nn.rotary import KINDS, RopeScaling
 from fxad_nn.spec import MOST_LAYERS
 
 SIZE, POSITIVE = integer(1, 1 << 31), number(above=0)
-ID = nullable(integer(0, 1 << 31))
+RATE = number(least=0, most=1)
 LAYERS = integer(1, MOST_LAYERS)
 STRETCH = number(above=0, most=1e6)
 
 HARMLESS = dict.fromkeys(
     (
         "_attn_implementation",
+        "_attn_implementation_autoset",
+        "_commit_hash",
+        "_experts_implementation",
         "_name_or_path",
+        "_num_labels",
         "architectures",
         "attn_implementation",
         "auto_map",
         "chunk_size_feed_forward",
         "dtype",
+        "experts_implementation",
         "finetuning_task",
+        "gradient_checkpointing",
         "id2label",
         "initializer_range",
+        "is_llama_config",
         "label2id",
+        "max_sequence_length",
+        "n_special",
+        "name_or_path",
+        "num_labels",
         "output_attentions",
         "output_hidden_states",
+        "output_past",
         "output_router_logits",
+        "predict_special_tokens",
         "prefix",
         "pretraining_tp",
         "problem_type",
         "return_dict",
         "task_specific_params",
+        "tf_legacy_loss",
         "tokenizer_class",
         "torch_dtype",
         "torchscript",
+        "transformers.js_config",
         "transformers_version",
         "unsloth_fixed",
         "unsloth_version",
+        "use_bfloat16",
         "use_cache",
     ),
     anything,
 )
 """Fields that do not change what a model computes from tokens."""
 
+OF_GENERATION = dict.fromkeys(
+    (
+        "assistant_confidence_threshold",
+        "assistant_lookbehind",
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "diversity_penalty",
+        "do_sample",
+        "early_stopping",
+        "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "exponential_decay_length_penalty",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "length_penalty",
+        "max_length",
+        "max_new_tokens",
+        "min_length",
+        "no_repeat_ngram_size",
+        "num_assistant_tokens",
+        "num_assistant_tokens_schedule",
+        "num_beam_groups",
+        "num_beams",
+        "num_return_sequences",
+        "output_scores",
+        "remove_invalid_values",
+        "repetition_penalty",
+        "return_dict_in_generate",
+        "suppress_tokens",
+        "target_lookbehind",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+    ),
+    anything,
+)
+"""Settings of generation, which older versions of transformers kept in config.json."""
+
+
+def _id(value: Any) -> int | None:
+    """An id; null, and in some files -1, is none."""
+    found = nullable(integer(-1, 1 << 31))(value)
+    return None if found == -1 else found
+
+
 IDS = {
-    "bos_token_id": ID,
-    "eos_token_id": nullable(lambda value: _ids(value)),
-    "pad_token_id": ID,
-    "sep_token_id": ID,
-    "unk_token_id": ID,
-    "decoder_start_token_id": ID,
+    "bos_token_id": _id,
+    "eos_token_id": lambda value: _ids(value),
+    "pad_token_id": _id,
+    "sep_token_id": _id,
+    "unk_token_id": _id,
+    "decoder_start_token_id": _id,
 }
 """Ids of special tokens."""
 
@@ -89,8 +153,10 @@ ABSENT = {
 }
 """Fields of what other models have."""
 
-NO_DROPOUT = one_of(0, 0.0, None)
-COMMON: dict[str, Schema] = {**HARMLESS, **IDS, **ABSENT, "model_type": anything}
+DROPOUTS = dict.fromkeys(("attention_dropout", "embd_pdrop", "resid_pdrop"), nullable(RATE))
+"""Of training, which takes its own options here: published files hold rates that count no more."""
+
+COMMON: dict[str, Schema] = {**HARMLESS, **OF_GENERATION, **IDS, **ABSENT, "model_type": anything}
 
 PUBLISHED_ACTIVATIONS = {
     "silu": "silu",
@@ -112,8 +178,7 @@ ACTIVATION = one_of(*PUBLISHED_ACTIVATIONS)
 
 def _ids(value: Any) -> Any:
     """One id or a list of them."""
-    one = integer(0, 1 << 31)
-    return array(one, most=1000)(value) if type(value) is list else one(value)
+    return array(integer(0, 1 << 31), most=1000)(value) if type(value) is list else _id(value)
 
 
 def _none_pruned(value: Any) -> Any:
@@ -274,12 +339,13 @@ def decoder_schema(extra: Mapping[str, Schema], rope: Schema | None = None) -> S
     tables = nullable(rope or rope_table())
     optional = {
         **COMMON,
-        "attention_dropout": NO_DROPOUT,
+        **DROPOUTS,
         "head_dim": nullable(SIZE),
         "hidden_act": ACTIVATION,
         "num_key_value_heads": nullable(SIZE),
         "partial_rotary_factor": number(above=0, most=1),
         "rms_norm_eps": POSITIVE,
+        "rope_interleaved": one_of(False),
         "rope_parameters": tables,
         "rope_scaling": tables,
         "rope_theta": nullable(POSITIVE),

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fxad.core.schema import anything, boolean, nullable, number, record
+from fxad.core.schema import anything, boolean, nullable, record
 from fxad_nn import gpt2
 from fxad_nn.errors import ConfigError
 from fxad_nn.families.family import Family
 from fxad_nn.families.fields import (
     ACTIVATION,
     COMMON,
+    DROPOUTS,
     POSITIVE,
     PUBLISHED_ACTIVATIONS,
+    RATE,
     SIZE,
     published_activation,
     special_ids,
@@ -28,16 +30,13 @@ from fxad_nn.families.fields import (
 )
 
 SIZES = ("vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
-RATE = number(least=0, most=1)
 SCHEMA = record(
     dict.fromkeys(SIZES, SIZE),
     {
         **COMMON,
         "activation_function": ACTIVATION,
-        # Of training, which goes without dropout here; published files hold 0.1.
-        "attn_pdrop": RATE,
-        "embd_pdrop": RATE,
-        "resid_pdrop": RATE,
+        **DROPOUTS,
+        "attn_pdrop": nullable(RATE),
         "layer_norm_epsilon": POSITIVE,
         "n_ctx": anything,
         "n_inner": nullable(SIZE),

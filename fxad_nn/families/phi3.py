@@ -15,7 +15,6 @@ from fxad_nn.decoder import Config
 from fxad_nn.families.family import Family
 from fxad_nn.families.fields import (
     LAYER,
-    NO_DROPOUT,
     OUTER,
     SIZE,
     decoder_schema,
@@ -26,13 +25,11 @@ from fxad_nn.families.fields import (
 
 FIELDS = {
     "attention_bias": one_of(False),
-    "embd_pdrop": NO_DROPOUT,
     "full_attn_mod": one_of(1),
     "interpolate_factor": one_of(1),
     "lm_head_bias": one_of(False),
     "mlp_bias": one_of(False),
     "original_max_position_embeddings": SIZE,
-    "resid_pdrop": NO_DROPOUT,
     "sliding_window": nullable(SIZE),
 }
 

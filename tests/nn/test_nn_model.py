@@ -34,6 +34,7 @@ from fxad_nn.spec import from_named, init_params, named_leaves
 from fxad_nn.step import train_step
 from fxad_nn.tokenizer import Bytes
 
+GPT2 = models.preset("tiny")
 LLAMA = models.preset("llama-tiny", start=1, ends=(2, 5), pad=0)
 
 
@@ -666,7 +667,9 @@ def test_all_end_ids_are_read(tmp_path):
         ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, "rope_scaling.type must be"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling of type linear does not hold factor"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "x": 1}}, "unknown key 'x'"),
-        ({"attention_dropout": 0.1}, "attention_dropout must be 0"),
+        ({"attention_dropout": 1.5}, "attention_dropout must be a number from 0 to 1"),
+        ({"rope_interleaved": True}, "rope_interleaved must be false"),
+        ({"pad_token_id": -2}, "pad_token_id must be an integer from -1"),
         ({"hidden_act": "gelu_neu"}, "hidden_act must be .* did you mean 'gelu_new'"),
         ({"hidden_size": -4}, "hidden_size must be an integer from 1"),
         ({"hidden_size": "4"}, "hidden_size must be an integer"),
@@ -738,6 +741,33 @@ def test_harmless_fields_change_nothing(tmp_path):
         auto_map={"AutoModel": "m.M"}, unk_token_id=0, rope_parameters=None, dtype="float32",
     )  # fmt: skip
     assert fxad_nn.load(tmp_path).config == LLAMA
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        (GPT2, {"n_special": 0, "predict_special_tokens": True}),  # gpt2-medium
+        (GPT2, {"output_past": True, "n_ctx": 64}),  # gpt2-xl
+        (GPT2, {"_num_labels": 1, "id2label": {"0": "LABEL_0"}}),  # distilgpt2
+        (GPT2, {"gradient_checkpointing": False, "attn_pdrop": 0.1, "resid_pdrop": 0.1}),
+        (LLAMA, {"is_llama_config": True, "rope_interleaved": False}),  # SmolLM2
+        (LLAMA, {"transformers.js_config": {"dtype": "q4"}, "_attn_implementation_autoset": True}),
+        (LLAMA, {"max_sequence_length": 2048, "use_bfloat16": True, "attention_dropout": 0.1}),
+        (LLAMA, {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096}),
+        (LLAMA, {"num_beams": 1, "bad_words_ids": None, "pruned_heads": {}, "num_labels": 2}),
+    ],
+)
+def test_what_published_files_hold_beside_a_model_changes_nothing(tmp_path, config, changes):
+    fxad_nn.save(made(config), tmp_path)
+    rewrite(tmp_path, **changes)
+    assert fxad_nn.load(tmp_path).config == config
+
+
+def test_an_id_below_zero_is_none(tmp_path):
+    fxad_nn.save(made(LLAMA), tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    rewrite(tmp_path, pad_token_id=-1, eos_token_id=-1)
+    assert fxad_nn.load(tmp_path).config == replace(LLAMA, pad=None, ends=())
 
 
 def test_tensors_that_do_not_fit_are_refused(tmp_path):
