@@ -120,13 +120,29 @@ def verified(
     with or without the prompt for an answer. TemplateError naming the message before which a prefix
     is not how `text` begins.
     """
-    spans = []
+    spans: list[Span] = []
     for at in written:
-        before = prefix(at, True)
-        _require_prefix(before, text, f"the messages before {at}, with the prompt for it,", where)
+        before = _asked(at, prefix, where)
+        said = f"the messages before {at}, with the prompt for it,"
+        _require_prefix(before, text, said, where, SHORTER if spans else OTHERWISE)
         end = len(text) if at + 1 == count else _end(text, at, prefix, tokenizer, where)
         spans.append((len(before), max(end, len(before))))
     return spans
+
+
+def _asked(at: int, prefix: Callable[[int, bool], str], where: str) -> str:
+    """The text of the messages before `at`, with the prompt for it. TemplateError also for a first
+    message, of a template that asks for no answer before there is a message."""
+    try:
+        return prefix(at, True)
+    except TemplateError as error:
+        if at > 0:
+            raise
+        raise TemplateError(
+            f"{where} writes no prompt for an answer before there is a message, and message 0 is "
+            "the assistant's: begin the conversation with another one, or give that message the "
+            f"weight 0, so that it is context. Of no messages, {error}"
+        ) from error
 
 
 def _end(
@@ -149,19 +165,28 @@ def _end(
     parts = zip(ids[left].tolist(), offsets[left].tolist(), strict=True)
     if all(i in tokenizer.special or not closed[a:b].strip() for i, (a, b) in parts):
         closed = closed[:stays]
-    _require_prefix(closed, text, f"the messages up to {at}", where)
+    _require_prefix(closed, text, f"the messages up to {at}", where, SHORTER)
     return len(closed)
 
 
-def _require_prefix(prefix: str, text: str, what: str, where: str) -> None:
+BLOCKS = "put {% generation %} blocks in the template"
+SHORTER = f"train on conversations with one answer each, or {BLOCKS}"
+OTHERWISE = (
+    "a model is asked for an answer by the first of the two. Some templates leave out, or move, a "
+    "system message once its answer is there: put what it says into the user's message, let "
+    f"answers begin as the prompt ends, or {BLOCKS}"
+)
+"""What to try where the first answer's own prompt is no prefix: shorter conversations are none."""
+
+
+def _require_prefix(prefix: str, text: str, what: str, where: str, hint: str) -> None:
     if text.startswith(prefix):
         return
     at = _common(prefix, text)
     raise TemplateError(
         f"{where} rewrites earlier turns: {what} begin a conversation as "
         f"{shown(prefix[max(at - 20, 0) :][:60])}, but this one as "
-        f"{shown(text[max(at - 20, 0) :][:60])} (character {at}); train on conversations with one "
-        "answer each, or put {% generation %} blocks in the template"
+        f"{shown(text[max(at - 20, 0) :][:60])} (character {at}); {hint}"
     )
 
 

@@ -357,7 +357,7 @@ def test_a_template_that_rewrites_earlier_turns_is_an_error(made, tokenizer):
     assert trained_on(tokenizer, made(THINKING), [ASK, thought]) == [
         "<think>2 and 2</think>It is 4.<|im_end|>"
     ]
-    with pytest.raises(TemplateError, match="rewrites earlier turns: the messages up to 1 begin"):
+    with pytest.raises(TemplateError, match="the messages up to 1 begin .* one answer each"):
         made(THINKING).encode(tokenizer, [ASK, thought, AGAIN, SURE])
 
 
@@ -365,6 +365,23 @@ def test_a_prompt_that_is_no_prefix_of_an_answer_is_an_error(tokenizer):
     template = ChatTemplate(CHATML.replace("assistant\n", "assistant\n<think>\n"))
     with pytest.raises(TemplateError, match="the messages before 1, with the prompt for it"):
         template.encode(tokenizer, [ASK, ANSWER])
+
+
+def test_a_system_message_that_is_left_out_of_an_answered_question_is_an_error(tokenizer):
+    """As templates of Mistral do, which write it before the last message if that is a question."""
+    template = ChatTemplate(MISTRAL.replace("loop.first and", "loop.last and"), TOKENS)
+    with pytest.raises(TemplateError, match="leave out, or move, a system message") as caught:
+        template.encode(tokenizer, [SYSTEM, ASK, ANSWER])
+    assert "one answer each" not in str(caught.value)
+
+
+def test_an_assistant_that_speaks_first(made, tokenizer):
+    with pytest.raises(TemplateError, match=r"message 0 is the assistant's: begin .* no element 0"):
+        made(QWEN).encode(tokenizer, [ANSWER, AGAIN, SURE])
+    found = trained_on(tokenizer, made(QWEN), [ANSWER, AGAIN, SURE], untrained={0})
+    assert found == ["Yes, I am\nsure.<|im_end|>"]
+    found = trained_on(tokenizer, made(CHATML), [ANSWER, AGAIN, SURE])
+    assert found == ["It is 4.<|im_end|>", "Yes, I am\nsure.<|im_end|>"]
 
 
 # Bad input ----------------------------------------------------------------------------------------
