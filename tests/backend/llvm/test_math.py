@@ -136,6 +136,16 @@ def test_float64_errors():
     assert not over, f"beyond the documented bounds: {over}"
 
 
+def test_erfinv_up_to_the_last_float64_below_one():
+    """Where 1 - x*x is less than any that float32 has."""
+    octaves = np.exp2(-np.arange(2.0, 54))
+    x = 1 - np.concatenate([octaves, 3 * octaves[3:], 1.37 * octaves[:-1]])
+    x = np.concatenate([x, -x])
+    results = evaluate(F64, {"erfinv": [x]})["erfinv"]
+    with mpmath.workdps(40):
+        assert exact_error(mpmath.erfinv, x, results) <= bound("erfinv", F64)
+
+
 def to_below_normal(name, dtype, count):
     """Arguments whose results are the least normal numbers and those below them."""
     rng, tiny = np.random.default_rng(6), np.finfo(dtype).tiny

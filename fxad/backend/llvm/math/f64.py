@@ -30,6 +30,7 @@ from fxad.backend.llvm.math.tables import polynomials as table
 from fxad.backend.llvm.math.tables.doubles import ERF, EXP, EXPM1, POWERS, SINH
 
 CBRT = (2 / 3, 5 / 9, 40 / 81, 110 / 243)  # of ((1 - e)**(-2/3) - 1) / e
+ERFINV_FITTED = 4.1  # the end of ERFINV_TAIL's fit in sqrt(-log(1 - x*x))
 CBRT_GUESS = (1023 * 4 / 3 - 0.0681) * 2.0**52
 
 
@@ -159,7 +160,7 @@ def erfc(x: Vec) -> Vec:
 
 
 def erfinv(x: Vec) -> Vec:
-    y = _erfinv_about(x)
+    y = _erfinv_about(x, reach=ERFINV_FITTED)
     for _ in range(3):
         y = _erfinv_step(x, y)
     return _erfinv_ends(x, y)
@@ -170,11 +171,19 @@ def erfinv_to_float(x: Vec) -> Vec:
     return _erfinv_ends(x, _erfinv_about(x))
 
 
-def _erfinv_about(x: Vec) -> Vec:
-    """x P(w), w = -log(1 - x*x)."""
+def _erfinv_about(x: Vec, reach: float = 6.5) -> Vec:
+    """x P(w), w = -log(1 - x*x).
+
+    Only float64 has x so close to 1 that sqrt(w) leaves the interval of the fit. Given its end as
+    `reach`, P goes on with slope 1 there: up to the last x it is within half a percent of erfinv.
+    """
     w = -log(1.0 - x * x)
+    root = w.sqrt()
+    near = root.at_most(reach)
     centre = polynomial(w - 2.5, table.ERFINV_CENTRE)
-    tail = polynomial(w.sqrt().at_most(6.5) - 3.0, table.ERFINV_TAIL)
+    tail = polynomial(near - 3.0, table.ERFINV_TAIL)
+    if reach == ERFINV_FITTED:
+        tail = tail + (root - near)
     return x * (w < 5.0).where(centre, tail)
 
 
