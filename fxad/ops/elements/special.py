@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
 from fxad.ops.base import case
-from fxad.ops.elements.arithmetic import add, div, mul, neg, round, sub
+from fxad.ops.elements.arithmetic import abs, add, div, mul, neg, round, sign, sub
 from fxad.ops.elements.compare import and_, eq, lt, select
 from fxad.ops.elements.math import CLOSE, FAIR, exp, inner, log, positive, tan
 from fxad.ops.elements.pointwise import unary
@@ -81,7 +81,12 @@ def digamma(x: Value) -> Array:
         series = mul(add(series, coefficient), inverse)
     result = sub(sub(sub(log(z), div(0.5, z)), series), below)
     fraction = select(mirrored, sub(x, round(x)), 0.25)  # no pole in the branch not taken
-    reflected = sub(result, div(math.pi, tan(mul(fraction, math.pi))))
+    # 1 / tan(u) is tan(pi / 2 - u), whose derivatives are not those of 1 / inf beside pi / 2.
+    size = abs(fraction)
+    far = lt(0.25, size)
+    steep = tan(mul(select(far, 0.25, fraction), math.pi))
+    flat = mul(sign(fraction), tan(mul(sub(0.5, select(far, size, 0.25)), math.pi)))
+    reflected = sub(result, select(far, mul(flat, math.pi), div(math.pi, steep)))
     pole = and_(eq(fraction, 0), lt(x, 0))
     return select(mirrored, select(pole, math.nan, reflected), result)
 
