@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 from special_values import COMPLEX_VALUES, VALUES
@@ -149,6 +150,9 @@ def test_vmap_is_a_loop() -> None:
 
 LIMITS = [
     ("gamma", [0.0, -0.0, -1.0, math.inf, 171.0], [math.inf, -math.inf, math.nan, math.inf, None]),
+    ("gamma", [172.0, 1e3, 1e300, -1e3 - 0.5, -math.inf], [math.inf] * 3 + [0, math.nan]),
+    ("rgamma", [200.0, 1e3, math.inf, -math.inf, -0.0, -1e3, -200.5], [0] * 6 + [-math.inf]),
+    ("factorial", [171.0, 1e4], [math.inf] * 2),
     ("gammasgn", [-0.5, -1.5, -1.0, 0.0, math.inf], [-1, 1, math.nan, 1, 1]),
     ("gammaln", [0.0, -2.0, math.inf], [math.inf] * 3),
     ("digamma", [0.0, -1.0, -2.0], [-math.inf, math.nan, math.nan]),
@@ -187,6 +191,10 @@ def test_limits_of_several_arguments() -> None:
         (special.kl_div(0.0, 2.0), 2),
         (special.zeta(1.0, 2.0), inf),
         (special.zeta(0.5, 2.0), nan),
+        (special.zeta(2.5, -0.5), nan),
+        (special.zeta(3.0, 0.0), inf),
+        (special.zeta(2.0, -4.0), inf),
+        (special.polygamma(1, 0.0), inf),
         (special.iv(0.0, 0.0), 1),
         (special.iv(-1.0, 1.0), nan),
         (special.jn(-3, 2.0), -special.jn(3, 2.0)),
@@ -196,6 +204,70 @@ def test_limits_of_several_arguments() -> None:
     slope = fxad.grad(special.entr)
     assert (slope(0.0), fxad.grad(slope)(0.0)) == (inf, -inf)
     assert float(slope(0.5)) == pytest.approx(math.log(2) - 1)
+
+
+def derivatives(function: Any, count: int) -> list[Any]:
+    """The function and its first derivatives."""
+    found = [function]
+    for _ in range(count):
+        found.append(fxad.grad(found[-1]))
+    return found
+
+
+def test_gamma_functions_out_of_range() -> None:
+    x = {16: [9.5, 20.0, 180.0, -9.5], 32: [36.0, 100.0, 200.0, 1e30], 64: [172.0, 800.0, 1e300]}
+    for bits, xs in x.items():
+        at = np.array(xs, f"f{bits // 8}")
+        for wrapped in (lambda f: f, fxad.jit):
+            got = np.asarray(wrapped(special.gamma)(at))
+            with np.errstate(over="ignore"):
+                wanted = np.array([float(mp.gamma(min(v, 1e4))) for v in xs]).astype(at.dtype)
+            np.testing.assert_allclose(got, wanted, rtol=2 * np.finfo(at.dtype).eps)
+        for name, limit in (("gamma", math.inf), ("factorial", math.inf), ("rgamma", 0)):
+            slope = fxad.vmap(fxad.grad(getattr(special, name)))(at[1:3])
+            np.testing.assert_array_equal(np.asarray(slope, float), limit)
+    low = np.array([-171.5, -174.25, -176.75])  # below the normal numbers
+    wanted = np.array([float(mp.gamma(v)) for v in low])
+    np.testing.assert_allclose(special.gamma(low), wanted, rtol=1e-12, atol=5e-324)
+    np.testing.assert_allclose(special.rgamma(172.5), float(mp.rgamma(172.5)), rtol=1e-12)
+    assert math.copysign(1, special.gamma(-200.5)) == -math.copysign(1, special.gamma(-201.5))
+
+
+def test_derivatives_of_rgamma_at_the_poles_of_gamma() -> None:
+    x = np.array([0.0, -0.0, -1.0, -2.0, -7.0, -3 + 1e-9, -0.5, -2.25, 0.499, 0.5, 3.0])
+    for order, function in enumerate(derivatives(special.rgamma, 3)):
+        got = fxad.jit(fxad.vmap(function))(x)
+        with mp.workdps(40):
+            wanted = [float(mp.diff(mp.rgamma, float(v), order)) for v in x]
+        np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_higher_derivatives_at_half_integers_below_zero() -> None:
+    x = np.array([-0.5, -1.5, -2.5, -7.5, -1.5 + 1e-9, -1.3, -1.7])
+    for name in ("digamma", "gamma", "gammaln", "rgamma"):
+        exact = mp.loggamma if name == "gammaln" else getattr(mp, name)
+        for order, function in enumerate(derivatives(getattr(special, name), 4)):
+            got = fxad.vmap(function)(x)
+            with mp.workdps(40):
+                wanted = [float(mp.re(mp.diff(exact, float(v), order))) for v in x]
+            np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-14 * 50**order)
+
+
+def test_polygamma_and_zeta_below_zero() -> None:
+    x = np.array([-1e-9, -0.5, -1.5, -0.99, -1.01, -2.25, -7.75, -100.5, -1 - 1e-9])
+    for n in (1, 2, 3, 6):
+        # Of an even n terms on either side of a half-integer cancel; the largest is n! 2**(n + 1).
+        near = {"rtol": 3e-13, "atol": 1e-15 * math.factorial(n) * 2 ** (n + 1)}
+        for got in (special.polygamma(n, x), fxad.jit(special.polygamma)(float(n), x)):
+            with mp.workdps(30):
+                wanted = [float(mp.psi(n, float(v))) for v in x]
+            np.testing.assert_allclose(got, wanted, **near)
+        slope = fxad.vmap(fxad.grad(lambda v, n=n: special.polygamma(n, v)))(x)
+        np.testing.assert_allclose(slope, special.polygamma(n + 1, x), 3e-13, 20 * near["atol"])
+        direct = (-1.0) ** (n + 1) * math.factorial(n) * special.zeta(n + 1, x)
+        np.testing.assert_allclose(direct, special.polygamma(n, x), 1e-14)
+    rows = fxad.vmap(special.zeta)(np.array([2.0, 2.0]), np.array([-1.5, 2.5]))
+    np.testing.assert_array_equal(rows, special.zeta(2.0, np.array([-1.5, 2.5])))
 
 
 def test_what_functions_refuse() -> None:

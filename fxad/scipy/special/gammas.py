@@ -11,9 +11,12 @@ from fractions import Fraction
 from typing import Any
 
 from fxad.api.custom import custom_jvp
+from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument
 from fxad.ir.program import OPS
+from fxad.lax.branches import cond
 from fxad.numpy import (
+    any,
     asarray,
     exp,
     floor,
@@ -23,8 +26,8 @@ from fxad.numpy import (
     maximum,
     minimum,
     sin,
-    trunc,
     where,
+    zeros_like,
 )
 from fxad.numpy import power as pow
 from fxad.numpy import round as rounded
@@ -80,24 +83,47 @@ def _gamma_small(x: Array) -> Array:
     return where(steps <= -2, value / where(steps <= -2, fraction, 1.0), value)
 
 
-def _gamma_large(x: Array) -> Array:
-    """Gamma by Stirling's series, x >= 8; the power is split, as it overflows first."""
+def _gamma_large(x: Array) -> tuple[Array, Array]:
+    """Gamma by Stirling's series, x >= 8, as two factors, as the power overflows first.
+
+    Beyond `limit` Gamma and 1 / (x Gamma) are out of range, and exp(-x) would be 0 next to inf.
+    """
+    limit = 45.0 if x.dtype == dt.float32 else 200.0
+    x = minimum(x, limit)
     half = pow(x, 0.5 * x - 0.25)
-    return math.sqrt(2 * math.pi) * exp(stirling_rest(x)) * half * (half * exp(-x))
+    return math.sqrt(2 * math.pi) * exp(stirling_rest(x)) * half, half * exp(-x)
+
+
+def _gamma_factors(x: Array) -> tuple[Array, Array]:
+    """Two factors of Gamma for x >= 0.5, which are finite where their product is not."""
+    small = x < 8
+    first, second = _gamma_large(where(small, 8.0, x))
+    return where(small, _gamma_small(where(small, x, 2.0)), first), where(small, 1.0, second)
+
+
+def _sine(x: Array) -> Array:
+    """sin(pi x), 0 at whole numbers."""
+    nearest = rounded(x)
+    return sin(math.pi * (x - nearest)) * _parity(nearest)
+
+
+def _parity(n: Array) -> Array:
+    """(-1)**n of whole numbers."""
+    return 1 - 2 * (n - 2 * floor(n / 2))
 
 
 @custom_jvp
 def _gamma(x: Array) -> Array:
     mirrored = x < 0.5
-    z = where(mirrored, 1 - x, x)
-    small = z < 8
-    value = where(small, _gamma_small(where(small, z, 2.0)), _gamma_large(where(small, 8.0, z)))
-    nearest = rounded(x)
-    odd = nearest - 2 * floor(nearest / 2)
-    sine = sin(math.pi * (x - nearest)) * (1 - 2 * odd)
+    first, second = _gamma_factors(where(mirrored, 1 - x, x))
+    value = first * second
+    sine = _sine(x)
     pole = sine == 0
-    reflected = where(pole, math.nan, math.pi / (where(pole, 1.0, sine) * value))
-    reflected = where(x == 0, 1 / x, reflected)
+    sine = where(pole, 1.0, sine)
+    # Of a product that overflows the inverse may still be more than 0.
+    gradual = math.pi / (sine * first) / second
+    reflected = where(isinf(value), gradual, math.pi / (sine * value))
+    reflected = where(x == 0, 1 / x, where(pole, math.nan, reflected))
     return where(mirrored, where(isinf(x), math.nan, reflected), where(isinf(x), x, value))
 
 
@@ -119,15 +145,39 @@ def gamma(x: Any) -> Array:
     return _gamma(x)
 
 
+@custom_jvp
+def _rgamma(x: Array) -> Array:
+    mirrored = x < 0.5
+    sine = _sine(where(mirrored, x, 0.25))
+    first, second = _gamma_factors(where(mirrored, 1 - x, x))
+    value = first * second
+    upper = where(isinf(value), 1 / first / second, 1 / value)
+    reflected = where((sine == 0) | isinf(x), 0.0, sine * value / math.pi)
+    return where(mirrored, reflected, where(isinf(x), 0.0, upper))
+
+
+@_rgamma.defjvp
+def _rgamma_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """-digamma(x) / Gamma(x), below 1/2 as the product that it is by reflection (DLMF 5.5.3):
+    Gamma(1 - x) (cos(pi x) - sin(pi x) digamma(1 - x) / pi), which has no poles."""
+    (x,), (dx,) = primals, tangents
+    value = _rgamma(x)
+    mirrored = x < 0.5
+    below, above = where(mirrored, x, 0.25), where(mirrored | isinf(x), 1.0, x)
+    cosine = _sine(below + 0.5)
+    turned = cosine - _sine(below) * (_digamma(1 - below) / math.pi)
+    slope = where(mirrored, _gamma(1 - below) * turned, -value * _digamma(above))
+    return value, dx * slope
+
+
 @special
 def rgamma(x: Any) -> Array:
-    """1 / Gamma(x); 0 at the poles, where its derivative is NaN.
+    """1 / Gamma(x), which has no poles: 0 at 0, -1, -2, ..., and derivatives there.
 
     >>> fxad.scipy.special.rgamma(jnp.array([0.5, 1.0, 4.0])).round(3)
     Array([0.564, 1.   , 0.167], dtype=float32)
     """
-    pole = (x <= 0) & (x == trunc(x))
-    return where(pole, 0.0, 1 / _gamma(where(pole, 1.0, x)))
+    return _rgamma(x)
 
 
 def factorial(n: Any, exact: bool = False) -> Array:
@@ -231,40 +281,63 @@ _EULER_MACLAURIN = (
 _TERMS = 10
 
 
-@special
-def zeta(x: Any, q: Any = 1.0) -> Array:
-    """Hurwitz' zeta function: the sum of (q + k)**-x over k = 0, 1, ...; x > 1 and q > 0.
-
-    inf at x = 1, NaN outside. By the Euler-Maclaurin formula; it has derivatives in both arguments.
-
-    >>> fxad.lax.zeta(2.0, jnp.array([1.0, 2.0])).round(3)  # pi**2 / 6, and 1 less
-    Array([1.645, 0.645], dtype=float32)
-    """
-    valid = (x > 1) & (q > 0)
-    s, at = where(valid, x, 2.0), where(valid, q, 1.0)
-    total = pow(at, -s)
+def _euler_maclaurin(s: Array, q: Array) -> Array:
+    """Hurwitz' zeta function for s > 1 and q > 0, by the Euler-Maclaurin formula (DLMF 25.11.5)."""
+    total = pow(q, -s)
     for k in range(1, _TERMS):
-        total = total + pow(at + k, -s)
-    at = at + _TERMS
+        total = total + pow(q + k, -s)
+    at = q + _TERMS
     last = pow(at, -s)
     total = total + last * at / (s - 1) + 0.5 * last
     factor = s * last / at
     for k, coefficient in enumerate(_EULER_MACLAURIN):
         total = total + coefficient * factor
         factor = factor * ((s + 2 * k + 1) / at) * ((s + 2 * k + 2) / at)
-    return where(valid, total, where(x == 1, math.inf, math.nan))
+    return total
+
+
+def _zeta_below(s: Array, q: Array) -> Array:
+    """The sum of (q + k)**-s over k = 0, 1, ... for a whole s > 1 and q < 0.
+
+    That over all whole k is a function of q with period 1. With f = q - floor(q) it is
+    zeta(s, f) + (-1)**s zeta(s, 1 - f), and what is too many of it is (-1)**s zeta(s, 1 - q).
+    """
+    below, above = q - floor(q), -floor(-q) - q
+    rest = _euler_maclaurin(s, above) - _euler_maclaurin(s, 1 - q)
+    return _euler_maclaurin(s, below) + _parity(s) * rest
+
+
+@special
+def zeta(x: Any, q: Any = 1.0) -> Array:
+    """Hurwitz' zeta function: the sum of (q + k)**-x over k = 0, 1, ... for x > 1; q > 0 or x whole.
+
+    inf at x = 1 and q = 0, -1, ..., NaN outside. For q > 0 it has derivatives in both arguments.
+
+    >>> fxad.lax.zeta(2.0, jnp.array([1.0, 2.0])).round(3)  # pi**2 / 6, and 1 less
+    Array([1.645, 0.645], dtype=float32)
+    """
+    above = (x > 1) & (q > 0)
+    value = _euler_maclaurin(where(above, x, 2.0), where(above, q, 1.0))
+    pole = (x > 1) & (q <= 0) & (q == floor(q))
+    below = (x > 1) & (q < 0) & (x == floor(x)) & ~pole
+    mirrored = cond(
+        any(below),
+        lambda: _zeta_below(where(below, x, 2.0), where(below, q, -0.5)),
+        lambda: zeros_like(value),
+    )
+    edge = where((x == 1) | pole, math.inf, math.nan)
+    return where(above, value, where(below, mirrored, edge))
 
 
 @special
 def _polygamma(n: Any, x: Any) -> Array:
     order = where(n == 0, 1.0, n)
-    alternating = 1 - 2 * (n - 2 * floor(n / 2))
-    value = -alternating * exp(OPS["lgamma"](order + 1)) * zeta(order + 1, x)
+    value = -_parity(n) * exp(OPS["lgamma"](order + 1)) * zeta(order + 1, x)
     return where(n == 0, _digamma(x), value)
 
 
 def polygamma(n: Any, x: Any) -> Array:
-    """Derivative number n of digamma, n = 0, 1, 2, ...; x > 0 for n >= 1.
+    """Derivative number n of digamma, n = 0, 1, 2, ...
 
     >>> fxad.lax.polygamma(1.0, jnp.array([1.0, 2.0])).round(3)
     Array([1.645, 0.645], dtype=float32)
