@@ -270,6 +270,40 @@ def test_polygamma_and_zeta_below_zero() -> None:
     np.testing.assert_array_equal(rows, special.zeta(2.0, np.array([-1.5, 2.5])))
 
 
+def test_derivatives_in_shapes_at_which_continued_fractions_end() -> None:
+    """A numerator of the fraction is 0 there, or nearly, but its derivative is not."""
+    shapes = np.array([1.0, 1.0, 2.0, 3.0, 1 + 1e-15, 2 - 1e-10, 5.0, 4.5])
+    x = np.array([2.0, 2.5, 3.5, 30.0, 2.0, 3.5, 6.5, 9.0])
+    for name, ends in (("gammainc", (0, "x")), ("gammaincc", ("x", mp.inf))):
+        lower = lambda a, v, ends=ends: mp.gammainc(  # noqa: E731
+            a, *(mp.mpf(v) if e == "x" else e for e in ends), regularized=True
+        )
+        for order, function in enumerate(derivatives(getattr(special, name), 2)):
+            got = fxad.jit(fxad.vmap(function))(shapes, x)
+            with mp.workdps(40):
+                wanted = [
+                    float(mp.diff(lambda a, v=v: lower(a, v), float(s), order))
+                    for s, v in zip(shapes, x, strict=True)
+                ]
+            np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-15)
+    a = np.array([1.0, 1.0, 2.0, 1.0, 3.0, 3.0 + 1e-14])
+    b = np.array([1.0, 1.0, 5.0, 7.5, 2.0, 2.0])
+    x = np.array([0.7, 0.3, 0.2, 0.05, 0.9, 0.9])
+    for argument in (0, 1):
+        got = fxad.vmap(fxad.grad(special.betainc, argument))(a, b, x)
+        for value, *at, end in zip(got, a, b, x, strict=True):
+            at = [mp.mpf(float(v)) for v in at]
+
+            def share(v: Any, at: list = at, end: float = end) -> Any:
+                moved = [v if k == argument else p for k, p in enumerate(at)]
+                return mp.betainc(*moved, 0, float(end), regularized=True)
+
+            with mp.workdps(40):
+                wanted = float(mp.diff(share, at[argument]))
+            assert float(value) == pytest.approx(wanted, rel=1e-12)
+    assert float(fxad.grad(special.betainc)(1.0, 1.0, 0.7)) == pytest.approx(0.7 * math.log(0.7))
+
+
 def test_what_functions_refuse() -> None:
     with pytest.raises(TypeMismatch, match="gammaln: takes real numbers"):
         special.gammaln(1j)

@@ -37,7 +37,7 @@ def _near(n: int, x: Array) -> Array:
 
 def _far(n: int, x: Array) -> Array:
     """E_n(x) for x > 1."""
-    return exp(-x) / lentz(lambda k: -k * (k + (n - 1)), lambda k: x + (n + 2 * k), x + n)
+    return exp(-x) / lentz(lambda k, x: -k * (k + (n - 1)), lambda k, x: x + (n + 2 * k), x)
 
 
 @partial(custom_jvp, nondiff_argnums=(0,))

@@ -309,7 +309,7 @@ def _zeta_below(s: Array, q: Array) -> Array:
 
 @special
 def zeta(x: Any, q: Any = 1.0) -> Array:
-    """Hurwitz' zeta function: the sum of (q + k)**-x over k = 0, 1, ... for x > 1; q > 0 or x whole.
+    """Hurwitz' zeta function: the sum of (q + k)**-x over k = 0, 1, ...; x > 1, q > 0 or x whole.
 
     inf at x = 1 and q = 0, -1, ..., NaN outside. For q > 0 it has derivatives in both arguments.
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from fxad.api.autodiff import jvp
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
@@ -26,21 +28,26 @@ _LIMIT = 2000  # iterations; the slowest, at a = x, take about 6 sqrt(a)
 
 
 def _until_converged(
-    step: Callable[..., Any], start: tuple, change: int, total: int, units: float
+    step: Callable[..., Any], start: tuple, unfinished: Callable[[tuple], Array]
 ) -> Any:
-    """Iterate a state until its entry `change` is below some units of rounding of `total`."""
-    small = units * float(dt.finfo(start[total].dtype).eps)
+    """Iterate a state while any element is unfinished."""
 
     def going(carry: Any) -> Array:
         count, state = carry
-        return (count < _LIMIT) & any(abs(state[change]) > small * abs(state[total]))
+        return (count < _LIMIT) & any(unfinished(state))
 
     def body(carry: Any) -> Any:
         count, state = carry
         return count + 1, step(count, *state)
 
-    first = ones((), start[total].dtype)
+    first = ones((), start[0].dtype)
     return while_loop(going, body, (first, start))[1]
+
+
+def _counts(change: Array, total: Array, units: float) -> Array:
+    """Whether a change is more than some units of rounding of the total."""
+    small = units * float(dt.finfo(total.dtype).eps)
+    return abs(change) > small * abs(total)
 
 
 def _gamma_series(a: Array, x: Array) -> Array:
@@ -51,30 +58,94 @@ def _gamma_series(a: Array, x: Array) -> Array:
         return term, total + term
 
     one = ones_like(x)
-    return _until_converged(step, (one, one), 0, 1, 0.5)[1]
+    return _until_converged(step, (one, one), lambda state: _counts(*state, 0.5))[1]
 
 
-def lentz(numerator: Callable, denominator: Callable, start: Array) -> Array:
-    """start + n_1 / (d_1 + n_2 / (d_2 + ...)) by the modified method of Lentz."""
+_UNITS = 3.0  # converged factors are 1 to within the rounding of c and d, not exactly
+
+
+def _lentz_step(n: Array, b: Array, c: Array, d: Array, value: Array) -> tuple:
+    """From k - 1 to k terms of a fraction; c and d are the ratios of its numerators and of its
+    denominators, the last result is how much the value changes."""
     tiny = 1e-30
+    d = b + n * d
+    d = 1 / where(d == 0, tiny, d)
+    c = b + n / c
+    c = where(c == 0, tiny, c)
+    factor = c * d
+    return c, d, value * factor, value * (factor - 1)
+
+
+@partial(custom_jvp, nondiff_argnums=(0, 1))
+def _lentz(numerator: Callable, denominator: Callable, parameters: tuple) -> Array:
+    start = denominator(0, *parameters)
 
     def step(k: Array, c: Array, d: Array, value: Array, change: Array) -> tuple:
-        n, b = numerator(k), denominator(k)
-        d = b + n * d
-        d = 1 / where(d == 0, tiny, d)
-        c = b + n / c
-        c = where(c == 0, tiny, c)
-        factor = c * d
-        return c, d, value * factor, value * (factor - 1)
+        return _lentz_step(numerator(k, *parameters), denominator(k, *parameters), c, d, value)
 
+    return _until_converged(
+        step, (start, 0 * start, start, start), lambda state: _counts(state[3], state[2], _UNITS)
+    )[2]
+
+
+def _lentz_slope(
+    numerator: Callable, denominator: Callable, parameters: tuple, index: int
+) -> Array:
+    """The derivative of a fraction in one of its parameters, iterated until it has converged too.
+
+    That is later than the fraction has where a numerator is close to 0 but its derivative is not.
+    """
+    at = parameters[index]
+
+    def moved_to(p: Array) -> tuple:
+        return *parameters[:index], p, *parameters[index + 1 :]
+
+    def step(k: Array, *state: Array) -> tuple:
+        def next_of(p: Array, c: Array, d: Array, value: Array) -> tuple:
+            ps = moved_to(p)
+            return _lentz_step(numerator(k, *ps), denominator(k, *ps), c, d, value)
+
+        values, slopes = jvp(next_of, (at, *state[:3]), (ones_like(at), *state[4:7]))
+        return *values, *slopes
+
+    def unfinished(state: tuple) -> Array:
+        _, d, value, change, rate, _, slope, slope_change = state
+        # What it changes by is a difference of numbers of the size of value * rate * d.
+        size = abs(slope) + abs(value) * (1 + abs(rate * d))
+        steep = _counts(slope_change, size, _UNITS)
+        return _counts(change, value, _UNITS) | steep
+
+    start = denominator(0, *parameters)
+    rate = slope(lambda p: denominator(0, *moved_to(p)), at)
     zero = 0 * start
-    # Converged factors are 1 to within the rounding of c and d, not exactly.
-    return _until_converged(step, (start, zero, start, start), 3, 2, 3.0)[2]
+    first = (start, zero, start, start, rate, zero, rate, rate)
+    return _until_converged(step, first, unfinished)[6]
+
+
+def _lentz_jvp(
+    numerator: Callable, denominator: Callable, primals: Any, tangents: Any
+) -> tuple[Array, Array]:
+    (parameters,), (ways,) = primals, tangents
+    in_each = (
+        partial(_lentz_slope, numerator, denominator, parameters, k) for k in range(len(ways))
+    )
+    return _lentz(numerator, denominator, parameters), moved(*zip(ways, in_each, strict=True))
+
+
+_lentz.defjvp(_lentz_jvp, symbolic_zeros=True)
+
+
+def lentz(numerator: Callable, denominator: Callable, *parameters: Array) -> Array:
+    """d_0 + n_1 / (d_1 + n_2 / (d_2 + ...)) by the modified method of Lentz.
+
+    numerator, denominator: functions of k and of the parameters, in which it has derivatives.
+    """
+    return _lentz(numerator, denominator, parameters)
 
 
 def _gamma_fraction(a: Array, x: Array) -> Array:
     """Gamma(a, x) exp(x) x**-a as 1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...)), x >= a + 1."""
-    return 1 / lentz(lambda k: -k * (k - a), lambda k: x + 2 * k + 1 - a, x + 1 - a)
+    return 1 / lentz(lambda k, a, x: -k * (k - a), lambda k, a, x: x + 2 * k + 1 - a, a, x)
 
 
 def _prefactor(a: Array, x: Array) -> Array:
@@ -171,14 +242,13 @@ def gammaincc(a: Any, x: Any) -> Array:
 def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
     """The continued fraction of I_x(a, b), DLMF 8.17.22, x < (a + 1) / (a + b + 2)."""
 
-    def numerator(k: Array) -> Array:
+    def numerator(k: Array, a: Array, b: Array, x: Array) -> Array:
         m = OPS["floor"](k / 2)
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         return where(k == 2 * m, even, odd)
 
-    one = ones_like(x)
-    return 1 / lentz(numerator, lambda k: one, one)
+    return 1 / lentz(numerator, lambda k, a, b, x: ones_like(x), a, b, x)
 
 
 def _beta_below(a: Array, b: Array, x: Array) -> Array:
