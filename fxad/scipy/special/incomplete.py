@@ -3,8 +3,8 @@
 gammainc(a, x)      # P(a, x), the share of Gamma(a)'s integral below x
 
 Series and continued fractions run until every element has converged (Numerical Recipes, 6.2 and
-6.4). The derivative in x is the integrand; that in a shape parameter is the derivative of the
-series itself.
+6.4); where the shape of gammainc is large, Temme's expansion takes their place (DLMF 8.12). The
+derivative in x is the integrand; that in a shape parameter is the derivative of the series itself.
 """
 
 from __future__ import annotations
@@ -19,12 +19,31 @@ from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.ir.program import OPS
 from fxad.lax.loops import while_loop
-from fxad.numpy import abs, any, exp, isinf, isnan, log, log1p, ones, ones_like, sqrt, where
+from fxad.numpy import (
+    abs,
+    any,
+    exp,
+    expm1,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    ones,
+    ones_like,
+    sqrt,
+    where,
+    zeros_like,
+)
 from fxad.scipy.special.gammas import betaln, stirling_rest
-from fxad.scipy.special.support import moved, slope, special
+from fxad.scipy.special.loggammas import log_gamma_1p
+from fxad.scipy.special.support import moved, polynomial, slope, special
 from fxad.trace.array import Array
 
-_LIMIT = 2000  # iterations; the slowest, at a = x, take about 6 sqrt(a)
+_LIMIT = 2000  # iterations; the slowest, at a = x, take about 8.5 sqrt(a)
+_LARGE = 4e4  # the shape from which the uniform expansion takes over
+_NEAR = 0.22  # |x - a| / a, beyond which P and Q of a large shape are 0 or 1 to the last bit
 
 
 def _until_converged(
@@ -159,13 +178,66 @@ def _prefactor(a: Array, x: Array) -> Array:
     return where(large, stirling, exp(a * log(x) - x - OPS["lgamma"](a + 1)))
 
 
+def _temme() -> tuple[list[float], ...]:
+    """Taylor coefficients of c_0, c_1 and c_2 of DLMF 8.12.7, by 8.12.11 and 8.12.12."""
+    count = 20
+    alpha = [0.0, 1.0]
+    for n in range(2, count):
+        products = math.fsum(j * alpha[j] * alpha[n + 1 - j] for j in range(2, n))
+        alpha.append((alpha[n - 1] - products) / (n + 1))
+    rows = [[-1 / 3, *((n + 2) * alpha[n + 2] for n in range(1, count - 2))]]
+    for k, g in ((1, 1 / 12), (2, 1 / 288)):
+        older, sign = rows[-1], (-1) ** k
+        rows.append([sign * g * rows[0][n] + (n + 2) * older[n + 2] for n in range(len(older) - 2)])
+    return tuple(row[:size] for row, size in zip(rows, (14, 10, 6), strict=True))
+
+
+_TEMME = _temme()
+# (w - log(1 + w)) / w**2, |w| <= _NEAR
+_LESS_LOG = [(-1) ** k / (k + 2) for k in range(24)]
+
+
+def _gamma_uniform(a: Array, x: Array) -> tuple[Array, Array]:
+    """P(a, x) and Q(a, x) for a >= _LARGE: Temme's uniform expansion, DLMF 8.12.3 to 8.12.7."""
+    off = maximum(minimum((x - a) / a, _NEAR), -_NEAR)
+    eta = off * sqrt(2 * polynomial(off, _LESS_LOG))
+    z = eta * sqrt(0.5 * a)
+    zeroth, first, second = (polynomial(eta, row) for row in _TEMME)
+    rest = exp(-z * z) / sqrt(2 * math.pi * a) * (zeroth + (first + second / a) / a)
+    return 0.5 * OPS["erfc"](-z) - rest, 0.5 * OPS["erfc"](z) + rest
+
+
+def _small_upper(a: Array, x: Array) -> Array:
+    """Q(a, x) for a <= 1/2 and x <= 3/2 as a small number and not as 1 - P(a, x).
+
+    P = exp(t) (1 + a s), with t = a log x - log Gamma(1 + a) and s the sum of
+    (-x)**n / ((a + n) n!) over n = 1, 2, ... (DLMF 8.7.1).
+    """
+
+    def step(n: Array, term: Array, total: Array, _: Array) -> tuple:
+        term = term * (-x / n)
+        change = term / (a + n)
+        return term, total + change, change
+
+    start = (ones_like(x), zeros_like(x), ones_like(x))
+    total = _until_converged(step, start, lambda state: _counts(state[2], state[1], 0.5))[1]
+    t = a * log(x) - log_gamma_1p(a)
+    return -expm1(t) - exp(t) * (a * total)
+
+
 def _gamma_both(a: Array, x: Array) -> tuple[Array, Array]:
     """P(a, x) and Q(a, x) for a > 0 and 0 < x < inf, each without cancellation where small."""
+    large = a >= _LARGE
+    uniform = _gamma_uniform(where(large, a, _LARGE), where(large, x, _LARGE))
+    a, x = where(large, 1.0, a), where(large, 1.0, x)
     low = x < a + 1
     scale = _prefactor(a, x)
     below = scale * _gamma_series(a, where(low, x, 0.5 * a))
     above = scale * a * _gamma_fraction(a, where(low, 2 * a + 2, x))
-    return where(low, below, 1 - above), where(low, 1 - below, above)
+    small = low & (a < 0.5) & (below > 0.9)
+    upper = _small_upper(where(small, a, 0.5), where(small, x, 1e-30))
+    lower, upper = where(low, below, 1 - above), where(low, where(small, upper, 1 - below), above)
+    return where(large, uniform[0], lower), where(large, uniform[1], upper)
 
 
 def _at_limits(a: Array, x: Array) -> tuple[Array, Array, Array]:
@@ -215,7 +287,7 @@ def gammainc(a: Any, x: Any) -> Array:
     edge = where(
         (a > 0) & ~isinf(a) & (x == 0), 0.0, where((a >= 0) & ~isinf(a) & (x > 0), 1.0, math.nan)
     )
-    edge = where(isinf(a) & (x >= 0), where(isinf(x), math.nan, 0.0), edge)
+    edge = where((a == math.inf) & (x >= 0), where(isinf(x), math.nan, 0.0), edge)
     edge = where(isnan(a) | isnan(x), math.nan, edge)
     return where(inside, _gammainc(shape, at), edge)
 
@@ -231,7 +303,7 @@ def gammaincc(a: Any, x: Any) -> Array:
     edge = where(
         (a > 0) & ~isinf(a) & (x == 0), 1.0, where((a >= 0) & ~isinf(a) & (x > 0), 0.0, math.nan)
     )
-    edge = where(isinf(a) & (x >= 0), where(isinf(x), math.nan, 1.0), edge)
+    edge = where((a == math.inf) & (x >= 0), where(isinf(x), math.nan, 1.0), edge)
     edge = where(isnan(a) | isnan(x), math.nan, edge)
     return where(inside, _gammaincc(shape, at), edge)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fxad.ir.program import OPS
-from fxad.numpy import abs, copysign, exp, imag, iscomplexobj, log, real, sin, where
+from fxad.numpy import abs, copysign, exp, imag, iscomplexobj, log, log1p, real, sin, where
 from fxad.numpy import round as rounded
 from fxad.numpy.core import value_of
 from fxad.scipy.special.gammas import stirling_rest
@@ -38,6 +38,11 @@ def _zeta_less_one(s: int) -> float:
 # log Gamma(2 + w) / w, |w| < 1: its terms fall as 2**-k; and log(1 + w) / w, |w| < 0.2.
 _AT_2 = [1 - np.euler_gamma, *((-1) ** k * _zeta_less_one(k) / k for k in range(2, 50))]
 _LOG_AT_1 = [(-1) ** k / (k + 1) for k in range(24)]
+
+
+def log_gamma_1p(x: Array) -> Array:
+    """log Gamma(1 + x) of real |x| <= 1/2, accurate also where 1 + x is rounded."""
+    return x * polynomial(x, _AT_2[:26]) - log1p(x)
 
 
 def _right(z: Array) -> Array:
