@@ -367,6 +367,57 @@ def test_gammaincc_of_small_shapes() -> None:
             np.testing.assert_allclose(got, floats(exact), rtol=40 * np.finfo(dtype).eps)
 
 
+def modified_bessel(v: float, x: float) -> Any:
+    """I_v(x) by mpmath, and by DLMF 10.40.1 where its series is too long."""
+    if x < 2e4:
+        return mp.besseli(v, x)
+    terms = [mp.mpf(1)]
+    for k in range(1, 60):
+        terms.append(terms[-1] * ((2 * k - 1) ** 2 - 4 * mp.mpf(v) ** 2) / (8 * k * mp.mpf(x)))
+    return mp.exp(x) / mp.sqrt(2 * mp.pi * x) * mp.fsum(terms)
+
+
+def test_modified_bessel_functions_of_large_orders_and_arguments() -> None:
+    pairs = [(1e3, 1e6), (100.0, 1e4), (685.0, 811.0), (1e3, 1e3), (77.3, 100.0), (141.13, 63.76)]
+    pairs += [(0.0, 90.0), (3.0, 712.0), (0.5, 49.9), (7.0, 50.5), (49.5, 7.0), (50.1, 0.3)]
+    pairs += [(0.0, 50.1), (49.0, 2400.0), (300.0, 5.0), (2e3, 1e3), (35.3, 35.5), (1e-3, 713.0)]
+    v, x = np.array(pairs).T
+    for dtype in (np.float64, np.float32):
+        eps, most = float(np.finfo(dtype).eps), float(np.finfo(dtype).max)
+        with mp.workdps(30):
+            at = [(float(dtype(a)), float(dtype(b))) for a, b in pairs]
+            plain = [modified_bessel(a, b) for a, b in at]
+            scaled = [p * mp.exp(-b) for p, (_, b) in zip(plain, at, strict=True)]
+        for function, exact in ((special.iv, plain), (special.ive, scaled)):
+            wanted = floats([e if e < most else mp.inf for e in exact])
+            got = np.asarray(fxad.jit(function)(v.astype(dtype), x.astype(dtype)), float)
+            # The exponential of a difference of about v log v and x
+            near = 2 * eps * (8 + v * np.arcsinh(v / x) + (x if function is special.iv else 0))
+            inside = (wanted < math.inf) & (wanted > np.finfo(dtype).tiny)
+            error = abs(got[inside] / wanted[inside] - 1)
+            assert (error <= near[inside]).all(), error / near[inside]
+            tiny = np.finfo(dtype).tiny
+            np.testing.assert_allclose(got[~inside], wanted[~inside], rtol=0, atol=tiny)
+    got = fxad.vmap(fxad.grad(special.iv))(v[2:8], x[2:8])
+    with mp.workdps(30):
+        wanted = [mp.diff(mp.besseli, (a, b), (1, 0)) for a, b in pairs[2:8]]
+    np.testing.assert_allclose(got, floats(wanted), rtol=1e-9)
+    got = fxad.vmap(fxad.grad(special.iv, 1))(v[2:8], x[2:8])
+    with mp.workdps(30):
+        wanted = [mp.diff(mp.besseli, (a, b), (0, 1)) for a, b in pairs[2:8]]
+    np.testing.assert_allclose(got, floats(wanted), rtol=1e-12)
+
+
+def test_float64_outside_of_enable_x64_has_constants_of_float64() -> None:
+    with fxad.enable_x64(False):
+        for function, at in ((special.spence, (0.0,)), (special.iv, (10.0, 30.0))):
+            got = function(*(jnp.array(a, jnp.float64) for a in at))
+            with fxad.enable_x64():
+                wanted = function(*at)
+            assert got.dtype == np.float64
+            assert float(got) == float(wanted)
+
+
 def test_what_functions_refuse() -> None:
     with pytest.raises(TypeMismatch, match="gammaln: takes real numbers"):
         special.gammaln(1j)

@@ -3,8 +3,8 @@
 jn(3, x)        yn(-2, x)       iv(1.5, x)
 
 Integer orders follow from 0 and 1 by recurrence (DLMF 10.6) in the direction in which it is
-stable; real orders are summed: the power series (DLMF 10.25.2), and the asymptotic one (10.40.1)
-for arguments beyond the square of the order.
+stable; real orders are summed: the power series (DLMF 10.25.2), the asymptotic one (10.40.1) for
+arguments beyond the square of the order, and the uniform one (10.41.3) where either is large.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -23,8 +24,10 @@ from fxad.lax.loops import while_loop
 from fxad.numpy import (
     abs,
     any,
+    arcsinh,
     concatenate,
     exp,
+    hypot,
     log,
     minimum,
     ones,
@@ -36,7 +39,7 @@ from fxad.numpy import (
 )
 from fxad.numpy.core import cast, promoted
 from fxad.scipy.special.bessel import _j0, _j1, _y0, _y1
-from fxad.scipy.special.support import moved, slope, special
+from fxad.scipy.special.support import moved, polynomial, slope, special
 from fxad.trace.array import Array
 
 
@@ -196,7 +199,7 @@ def _signed(n: int, value: Array) -> Array:
 def _power_series(v: Array, x: Array) -> Array:
     """exp(-x) I_v(x), x > 0. Partial sums that grow large are scaled down on the way."""
     eps = float(dt.finfo(x.dtype).eps)
-    quarter = x * x / 4
+    quarter, one = x * x / 4, ones_like(x)
 
     def going(carry: Any) -> Array:
         k, term, total, _ = carry
@@ -207,11 +210,10 @@ def _power_series(v: Array, x: Array) -> Array:
         term = term * (quarter / (k * (v + k)))
         total = total + term
         big = total > 1e15
-        scale = where(big, 1e-15, 1.0)
+        scale = where(big, 1e-15, one)
         return k + 1, term * scale, total * scale, where(big, size + math.log(1e15), size)
 
     size = v * log(x / 2) - OPS["lgamma"](v + 1) - x
-    one = ones_like(x)
     _, _, total, size = while_loop(going, body, (ones((), x.dtype), one, one, size))
     return total * exp(size)
 
@@ -225,27 +227,80 @@ def _asymptotic(v: Array, x: Array) -> Array:
     return total / sqrt(2 * math.pi * x)
 
 
-def _ive_value(v: Array, x: Array) -> Array:
+def _debye_polynomials(count: int) -> list[list[float]]:
+    """U_k(p) / p**k in powers of p**2, k = 0, 1, ..., by the recurrence of DLMF 10.41.9."""
+    rows = [[Fraction(1)]]
+    for k in range(count - 1):
+        older, row = rows[-1], [Fraction(0)] * (k + 2)
+        for j, c in enumerate(older):
+            power = k + 2 * j  # of p
+            row[j] += c * (Fraction(power, 2) + Fraction(1, 8 * (power + 1)))
+            row[j + 1] -= c * (Fraction(power, 2) + Fraction(5, 8 * (power + 3)))
+        rows.append(row)
+    return [[float(c) for c in row] for row in rows]
+
+
+_DEBYE = _debye_polynomials(13)
+_FAR = 50.0  # sqrt(v * v + x * x) from which they give all digits
+
+
+def _uniform(v: Array, x: Array, scaled: bool) -> Array:
+    """I_v(x), times exp(-x) if `scaled`, for a large order or argument: DLMF 10.41.3."""
+    size = hypot(v, x)
+    share = v / size
+    coefficients = [polynomial(share * share, row) for row in _DEBYE]
+    total = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        total = total / size + c
+    # size - x without cancellation; half of the exponent, as its power overflows first
+    rise = v * (v / (size + x)) if scaled else size
+    half = exp(0.5 * (rise - v * arcsinh(v / x)))
+    return half / sqrt(2 * math.pi * size) * total * half
+
+
+def _modified(v: Array, x: Array, scaled: bool) -> Array:
+    """I_v(x), times exp(-x) if `scaled`."""
     far = x > 30 + v * v
-    near = _power_series(where(far, 0.0, v), where(far, 1.0, x))
-    return where(far, _asymptotic(where(far, v, 0.0), where(far, x, 30.0)), near)
+    if not scaled:
+        far = far & (x < (80.0 if x.dtype == dt.float32 else 700.0))  # exp(x) overflows first
+    large = ~far & (hypot(v, x) >= _FAR)
+    near = _power_series(where(far | large, 0.0, v), where(far | large, 1.0, x))
+    value = where(far, _asymptotic(where(far, v, 0.0), where(far, x, 30.0)), near)
+    if not scaled:
+        value = exp(where(large, 0.0, x)) * value
+    return where(large, _uniform(where(large, v, 0.0), where(large, x, _FAR), scaled), value)
 
 
 @custom_jvp
 def _ive(v: Array, x: Array) -> Array:
-    return _ive_value(v, x)
+    return _modified(v, x, True)
+
+
+@custom_jvp
+def _iv(v: Array, x: Array) -> Array:
+    return _modified(v, x, False)
 
 
 def _ive_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (v, x), (dv, dx) = primals, tangents
     value = _ive(v, x)
     return value, moved(
-        (dv, lambda: slope(lambda order: _ive_value(order, x), v)),
+        (dv, lambda: slope(lambda order: _modified(order, x, True), v)),
         (dx, lambda: _ive(v + 1, x) + (v / x - 1) * value),
     )
 
 
+def _iv_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (v, x), (dv, dx) = primals, tangents
+    value = _iv(v, x)
+    return value, moved(
+        (dv, lambda: slope(lambda order: _modified(order, x, False), v)),
+        (dx, lambda: _iv(v + 1, x) + v / x * value),
+    )
+
+
 _ive.defjvp(_ive_jvp, symbolic_zeros=True)
+_iv.defjvp(_iv_jvp, symbolic_zeros=True)
 
 
 def _inside(function: Callable[[Array, Array], Array], v: Array, x: Array) -> Array:
@@ -272,4 +327,4 @@ def iv(v: Any, x: Any) -> Array:
     >>> fxad.scipy.special.iv(1.5, jnp.array([0.5, 2.0])).round(3)
     Array([0.096, 1.099], dtype=float32)
     """
-    return _inside(lambda v, x: exp(x) * _ive(v, x), v, x)
+    return _inside(_iv, v, x)

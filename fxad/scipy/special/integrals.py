@@ -272,7 +272,8 @@ def _spence(x: Array) -> Array:
     reflected = math.pi**2 / 6 - of_y * log1p(-where(small, y, 0.5)) - value
     value = where(small, reflected, value)
     value = where(large, -value - 0.5 * logarithm * logarithm, value)
-    edge = where(x == 0, math.pi**2 / 6, where(x == math.inf, -math.inf, math.nan))
+    beyond = where(x == math.inf, -math.inf, x * math.nan)
+    edge = where(x == 0, math.pi**2 / 6, beyond)
     return where(inside, value, edge)
 
 
