@@ -410,7 +410,11 @@ def test_modified_bessel_functions_of_large_orders_and_arguments() -> None:
 
 def test_float64_outside_of_enable_x64_has_constants_of_float64() -> None:
     with fxad.enable_x64(False):
-        for function, at in ((special.spence, (0.0,)), (special.iv, (10.0, 30.0))):
+        for function, at in (
+            (special.spence, (0.0,)),
+            (special.iv, (10.0, 30.0)),
+            (special.hyp2f1, (70.0, 90.0, 91.0, 0.35)),
+        ):
             got = function(*(jnp.array(a, jnp.float64) for a in at))
             with fxad.enable_x64():
                 wanted = function(*at)

@@ -64,7 +64,7 @@ def _downward(n: int, x: Array) -> Array:
     total, wanted = zeros_like(x), zeros_like(x)
     for k in range(high, 0, -1):
         above, here = here, 2 * k / x * here - above
-        scale = where(abs(here) > 1e8, 1e-10, 1.0)
+        scale = where(abs(here) > 1e8, 1e-10, ones_like(x))
         above, here, total, wanted = above * scale, here * scale, total * scale, wanted * scale
         if k - 1 == n:
             wanted = here
@@ -131,7 +131,7 @@ def _downward_all(v: int, x: Array) -> list[Array]:
     found: list[Array] = []
     for k in range(high, 0, -1):
         above, here = here, 2 * k / x * here - above
-        scale = where(abs(here) > 1e8, 1e-10, 1.0)
+        scale = where(abs(here) > 1e8, 1e-10, ones_like(x))
         above, here, total = above * scale, here * scale, total * scale
         found = [f * scale for f in found]
         if k - 1 <= v:

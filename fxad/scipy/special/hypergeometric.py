@@ -72,7 +72,7 @@ def _series(tops: list[Array], bottom: Array, x: Array) -> tuple[Array, Array]:
         term, bound = term * ratio, bound * least
         total = total + term
         big = maximum(bound, abs(total)) > 1e15
-        scale = where(big, 1e-15, 1.0)
+        scale = where(big, 1e-15, ones_like(total))
         size = where(big, size + math.log(1e15), size)
         return k + 1, term * scale, bound * scale, total * scale, size
 
