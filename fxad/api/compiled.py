@@ -173,7 +173,7 @@ class Ready:
     def __init__(self, program: Program, donate: frozenset[int] = frozenset()) -> None:
         self._fusion = _options["fusion"]
         self.executable = made = _checked(program, donate)
-        self.run: Callable[[list[Any]], list[Any]] = made.run
+        self.run: Callable[..., list[Any]] = made.run
         self.direct = made.direct  # see Executable.direct
 
     @property

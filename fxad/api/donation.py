@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fxad.core.aligned import copied
+from fxad.core.errors import DonatedError
 from fxad.trace.array import Array, Borrowed, Concrete, kept
-from fxad.trace.execute import concrete
 
 
 def example(leaf: Any) -> Any:
@@ -51,15 +51,43 @@ def _alone() -> int:
 _ALONE = _alone()
 
 
-def take(operands: list[Any], arrays: list[np.ndarray], donate: frozenset[int]) -> None:
-    """Take the memory of donated arguments; what others can see is copied first, in `arrays`."""
-    for number in donate:
-        value = operands[number]
-        exclusive = not isinstance(value, Borrowed) and _is_exclusive(arrays, number)
-        value.take_memory()
-        if not exclusive:
-            arrays[number] = copied(arrays[number])
-    if len(set(map(id, operands))) < len(operands):
-        for number, value in enumerate(operands):
-            if number not in donate:
-                concrete(value)  # raises if it was also donated
+class Donation:
+    """Donated arguments of a run, whose memory it takes over, and its results.
+
+    results: what the run has made, from when it is whole; None before that.
+    """
+
+    __slots__ = ("_arrays", "_numbers", "_operands", "results")
+
+    def __init__(
+        self, operands: list[Any], arrays: list[np.ndarray], numbers: frozenset[int]
+    ) -> None:
+        self._operands, self._arrays, self._numbers = operands, arrays, numbers
+        self.results: list[Any] | None = None
+
+    def take(self) -> None:
+        """Take the memory; what others can see is copied first, in the list of arrays. Raises
+        DonatedError for an argument that was donated before, or that is another one, too."""
+        operands, arrays = self._operands, self._arrays
+        if len(set(map(id, operands))) < len(operands):
+            self._require_once()
+        for number in self._numbers:
+            value = operands[number]
+            exclusive = not isinstance(value, Borrowed) and _is_exclusive(arrays, number)
+            value.take_memory()
+            if not exclusive:
+                arrays[number] = copied(arrays[number])
+
+    def _require_once(self) -> None:
+        for number in self._numbers:
+            if sum(value is self._operands[number] for value in self._operands) > 1:
+                raise DonatedError(
+                    f"the donated array {self._operands[number].type} is passed twice, and its "
+                    "memory would be overwritten while the other argument is read; pass a copy "
+                    "of it"
+                )
+
+    def give_back(self) -> None:
+        """Undo `take`: nothing was overwritten."""
+        for number in self._numbers:
+            self._operands[number]._data = self._arrays[number]

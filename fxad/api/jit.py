@@ -103,7 +103,7 @@ class Jit(Shared):
         leaves, trace = self._trace_for(args, kwargs, statics)
         operands = [*trace.captured, *leaves] if trace.captured else leaves
         if not staging() and not any(isinstance(v, Tracer) for v in operands):
-            return trace.out_tree.unflatten(trace.run(operands))
+            return trace.run(operands)
         outs = OPS["call"](*operands, program=trace.program)
         for out, weak in zip(outs, trace.weak, strict=True):
             out.weak = weak

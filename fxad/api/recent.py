@@ -9,9 +9,9 @@ import numpy as np
 
 from fxad.api import compiled
 from fxad.api.calling import MISS, caller
-from fxad.api.donation import take
+from fxad.api.donation import Donation
 from fxad.core import dtypes as dt
-from fxad.core.interrupts import kept_whole
+from fxad.core import interrupts
 from fxad.core.pytree import TreeDef
 from fxad.core.treecode import builder, flattener
 from fxad.core.types import array_types
@@ -67,36 +67,36 @@ class Trace:
         run. Nothing is planned for it."""
         return 0 if self.ready is None else self.ready.executable.peak_bytes
 
-    def run(self, operands: list[Any]) -> list[Concrete]:
-        """Results for concrete operands. Raises DonatedError for one that was given away."""
+    def run(self, operands: list[Any]) -> Any:
+        """The result for concrete operands. Raises DonatedError for one that was given away."""
         try:
             arrays = [v._data for v in operands]
         except AttributeError:
             arrays = [concrete(v) for v in operands]
-        return self.finish(operands, arrays)
+        return self.finish(operands, arrays, self.out_tree.unflatten)
 
-    def finish(self, operands: list[Any], arrays: list[np.ndarray]) -> list[Concrete]:
-        """Results for operands whose arrays are at hand."""
+    def finish(
+        self, operands: list[Any], arrays: list[np.ndarray], build: Callable[[Any], Any]
+    ) -> Any:
+        """What `build` makes of the results for operands whose arrays are at hand.
+
+        Donated operands keep their memory where the run ends by an exception before it has
+        overwritten any of it. Ctrl-C after that comes when the caller has the result.
+        """
         ready = self.ready
         if ready is None or not ready.valid:
             ready = self.ready = compiled.Ready(self.program, self.donate)
-        if self.donate:
-            return self._overwriting(ready, operands, arrays)
-        return Concrete.of_all(ready.run(arrays), self.types, self.weak)
-
-    def _overwriting(
-        self, ready: compiled.Ready, operands: list[Any], arrays: list[np.ndarray]
-    ) -> list[Concrete]:
-        """`finish` for donated operands. Ctrl-C must not come between the loss of their memory and
-        the caller's assignment of what takes its place: that would lose a model in training."""
-        with kept_whole() as interrupts:
-            take(operands, arrays, self.donate)
-            try:
-                return Concrete.of_all(ready.run(arrays), self.types, self.weak)
-            finally:
-                if interrupts.undone:  # before anything was overwritten
-                    for number in self.donate:
-                        operands[number]._data = arrays[number]
+        if not self.donate:
+            return build(Concrete.of_all(ready.run(arrays), self.types, self.weak))
+        interrupts.release()
+        donation = Donation(operands, arrays, self.donate)
+        try:
+            donation.take()
+            return build(Concrete.of_all(ready.run(arrays, donation), self.types, self.weak))
+        except KeyboardInterrupt:
+            if donation.results is None or not interrupts.hold():
+                raise
+        return build(Concrete.of_all(donation.results, self.types, self.weak))
 
 
 class Recent:
@@ -154,7 +154,7 @@ class Recent:
             arrays = [v._data for v in operands]
         except AttributeError:  # traced, or given away
             return MISS
-        result = self._build(trace.finish(operands, arrays))
+        result = trace.finish(operands, arrays, self._build)
         if self.direct is _unknown:
             self.direct = self._written()
         return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,15 @@ class Executable(Protocol):
 
     def run(self, arrays: Sequence[np.ndarray], /) -> list[np.ndarray]:
         """The flat results for the flat arguments, which stay as they are but for donated ones."""
+
+
+class Donation(Protocol):
+    """Arguments whose memory a run takes over."""
+
+    results: list[Any] | None  # set when they are whole
+
+    def give_back(self) -> None:
+        """Called where a run ends before it has overwritten any of it."""
 
 
 Made = TypeVar("Made", bound=Executable, covariant=True)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from fxad.core.interrupts import PAUSE, check, kept_whole, uninterrupted
+from fxad.core.interrupts import PAUSE, hold, release, uninterrupted
 
 
 def test_an_interrupt_comes_after_the_block():
@@ -44,48 +44,40 @@ def test_other_threads_and_ignored_signals_are_left_alone():
     assert seen == [before, signal.SIG_IGN]
 
 
-def test_what_was_taken_away_is_given_back_before_an_interrupt():
-    """Not in the block, nor before its result is assigned; at the latest a moment later."""
-
-    def taken():
-        with kept_whole():
-            signal.raise_signal(signal.SIGINT)
-            return "result"
-
-    before, result = signal.getsignal(signal.SIGINT), None
-    with pytest.raises(KeyboardInterrupt):
-        result = taken()
-        time.sleep(60)
-    assert result == "result"
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_the_next_block_does_not_begin():
-    done = []
-    with pytest.raises(KeyboardInterrupt):
-        while True:
-            with kept_whole():
-                done.append(1)
-                signal.raise_signal(signal.SIGINT)
-    assert done == [1]
-    time.sleep(2 * PAUSE)  # it came once
-
-
-def test_what_can_be_undone_is_interrupted_at_once():
-    check()  # nothing is held back
-    with pytest.raises(KeyboardInterrupt), kept_whole() as held:
-        signal.raise_signal(signal.SIGINT)
-        check()
-    assert held.undone
-
-
-def test_a_handler_that_does_not_raise_undoes_nothing():
-    seen, before = [], signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, lambda *given: seen.append(given))
+def interrupted() -> bool:
+    """Ctrl-C, held back."""
     try:
-        with kept_whole() as held:
-            signal.raise_signal(signal.SIGINT)
-            check()
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return hold()
+    return False
+
+
+def test_an_interrupt_that_is_held_back_comes_a_moment_later():
+    with pytest.raises(KeyboardInterrupt):
+        assert interrupted()
+        time.sleep(60)
+    release()  # it came once
+    time.sleep(2 * PAUSE)
+
+
+def test_or_when_it_is_released():
+    assert interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        release()
+    release()
+    time.sleep(2 * PAUSE)
+
+
+def test_handlers_of_others_are_not_called_again():
+    def handle(*_):
+        seen.append(1)
+        raise KeyboardInterrupt
+
+    seen, before = [], signal.signal(signal.SIGINT, handle)
+    try:
+        assert not interrupted()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert len(seen) == 1 and not held.undone
+    time.sleep(2 * PAUSE)
+    assert seen == [1]

@@ -12,7 +12,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from fxad.ir.digest import kernel_key
 from fxad.ir.kernel import Kernel
 from fxad.ir.plan import Host, Plan, Run, Slot, walk
 from fxad.ir.tape import TapeValue
+
+if TYPE_CHECKING:
+    from fxad.backend.protocol import Donation
 
 TICK_NS = 200_000_000  # native code lets Python handle signals at least this often
 _KEPT = 1 << 17  # a frame keeps an arena up to this size instead of leasing one for each run
@@ -107,29 +110,34 @@ class Executable:
 
     # ------------------------------------------------------------ running
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self, arrays: Sequence[np.ndarray], donation: Donation | None = None
+    ) -> list[np.ndarray]:
         """Run on the flat arguments; returns the flat results.
 
         Arguments that are not contiguous, aligned and in native byte order are copied first. A
         donated argument is overwritten and becomes a result; its memory must be writable and the
-        caller's alone. Results never share memory with other arguments.
+        caller's alone; `donation` gives it back if the run ends by an exception before it is
+        overwritten, and Ctrl-C is held back from then on. Results never share memory with other
+        arguments.
         Raises ShapeError or TypeMismatch for arguments of other types than compiled for, and
         whatever a Host function raises.
         """
         encoded = self._encoded
         if len(arrays) < encoded.arguments:
             raise TypeMismatch(f"expected {encoded.arguments} arguments, got {len(arrays)}")
-        buffers = [make() for make in self._makers]
-        if self._donated:
-            arrays = list(arrays)
-            self._take_over(arrays, buffers)
         workers = pool.current_pool() if encoded.parallel else None
         start, stride = self._scratch_start, encoded.scratch_bytes
         size = start + (workers.threads if workers else 1) * stride
         frame = self._take_frame(size if size <= _KEPT else 0)
-        block = None
-        region = Region() if self._tapes else None
+        block = region = None
         try:
+            buffers = [make() for make in self._makers]
+            if self._donated:
+                frame.words[Word.INTERVAL] = TICK_NS  # nothing is overwritten yet
+                arrays = list(arrays)
+                self._take_over(arrays, buffers)
+            region = Region() if self._tapes else None
             arena = frame.arena_address
             if size > _KEPT:
                 block = memory.take(size, first=not self._has_run)
@@ -138,18 +146,41 @@ class Executable:
             at = workers.address if workers else 0
             rest = region.address if region else 0, id(bound) + _ITEMS, id(made) + _ITEMS
             _PACK(frame.words, _PC, 0, 0, TICK_NS, at, arena, arena + start, stride, *rest)
-            status = self._execute(frame.address)
-            while status:  # between two calls Python handles signals
+            part = self._overwriting_part if self._donated else self._part
+            while status := part(frame):  # between two parts Python handles signals
                 held = self._serve(status, frame, held, region)
-                status = self._execute(frame.address)
             results = buffers if self._outputs is None else self._collect(frame, buffers)
-            return results if region is None else self._with_tapes(results, arrays, region)
+            if region is not None:
+                results = self._with_tapes(results, arrays, region)
+            if donation is not None:
+                donation.results = results
+            return results
+        except BaseException:
+            if donation is not None and not frame.overwrites:
+                donation.give_back()
+            raise
         finally:
             if region is not None and not region.kept:
                 region.clear()
             self._frames.append(frame)
             if block is not None:
                 memory.give(block)
+
+    def _part(self, frame: Frame) -> int:
+        """Go on with a run, up to where native code stops; 0 at its end."""
+        return self._execute(frame.address)
+
+    def _overwriting_part(self, frame: Frame) -> int:
+        """The same for a plan that overwrites arguments. An interrupt that comes while it does is
+        held back: the caller would have neither them nor the results."""
+        status = int(Status.TICK)
+        try:
+            for status in map(self._execute, (frame.address,)):  # noqa: B007
+                pass  # going on, Python handles signals, and the status is known already
+        except KeyboardInterrupt:
+            if not (frame.overwrites and interrupts.hold()):
+                raise
+        return status
 
     def _take_frame(self, arena_bytes: int) -> Frame:
         """A frame with memory of at least so many bytes: a kept one, or a new one."""
@@ -203,7 +234,6 @@ class Executable:
         words, (bound, buffers) = frame.words, held
         match status:
             case Status.TICK:
-                interrupts.check()
                 if region is not None:
                     region.check()
                 return held

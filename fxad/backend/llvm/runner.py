@@ -20,7 +20,7 @@ from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.cache import Code
 from fxad.backend.llvm.factors.calls import native_calls
 from fxad.backend.llvm.native.engine import host_target
-from fxad.backend.llvm.native.library import COPY_BLOCK, Op, Word, runtime
+from fxad.backend.llvm.native.library import COPY_BLOCK, NEVER, Op, Word, runtime
 from fxad.backend.llvm.native.tape_code import KERNELS
 from fxad.backend.llvm.native.tapes import tape_layout
 from fxad.backend.llvm.sequence.choose import written_slots
@@ -51,6 +51,11 @@ class Frame:
         self.held_arena = np.empty(arena_bytes + LINE, np.uint8)
         self.arena_address = to_line(self.held_arena.ctypes.data)
         self.arena_bytes = arena_bytes
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether a run has come to `COMMIT`: it may have overwritten arguments."""
+        return self.words[Word.INTERVAL] == NEVER
 
 
 @record
