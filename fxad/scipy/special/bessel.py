@@ -13,7 +13,7 @@ from typing import Any
 from fxad.api.custom import custom_jvp
 from fxad.numpy import abs, cos, exp, log, maximum, minimum, sign, sin, sqrt, where
 from fxad.scipy.special import tables
-from fxad.scipy.special.support import chebyshev, special
+from fxad.scipy.special.support import chebyshev, polynomial, special
 from fxad.trace.array import Array
 
 # ---------------------------------------------------------------- J and Y of order 0 and 1
@@ -76,14 +76,19 @@ def _y1(x: Array) -> Array:
     return _second(x, 1)
 
 
-def _over(value: Array, x: Array, limit: float) -> Array:
-    """value / x, which tends to the limit at 0."""
-    zero = x == 0
-    return where(zero, limit, value / where(zero, 1.0, x))
+def _over(value: Array, x: Array, sign: int) -> Array:
+    """J_1(x) / x, or I_1(x) / x for the other sign: near 0 by its power series (DLMF 10.2.2), since
+    derivatives of the quotient are differences of numbers that grow without bound there."""
+    near = abs(x) < 1
+    square = where(near, x, 0.0) * where(near, x, 0.0)
+    series = [
+        0.5 * (sign / 4) ** k / (math.factorial(k) * math.factorial(k + 1)) for k in range(14)
+    ]
+    return where(near, polynomial(square, series), value / where(near, 1.0, x))
 
 
 _j0.defjvps(lambda dx, y, x: -dx * _j1(x))
-_j1.defjvps(lambda dx, y, x: dx * (_j0(x) - _over(y, x, 0.5)))
+_j1.defjvps(lambda dx, y, x: dx * (_j0(x) - _over(y, x, -1)))
 _y0.defjvps(lambda dx, y, x: -dx * _y1(x))
 _y1.defjvps(lambda dx, y, x: dx * (_y0(x) - y / x))
 
@@ -161,10 +166,17 @@ def _i1(x: Array) -> Array:
     return exp(abs(x)) * _scaled(x, 1)
 
 
+def _scaled_over(value: Array, x: Array) -> Array:
+    """exp(-|x|) I_1(x) / x."""
+    near = abs(x) < 1
+    scale = exp(-abs(where(near, x, 0.0)))
+    return where(near, scale, 1.0) * _over(value, x, 1)
+
+
 _i0.defjvps(lambda dx, y, x: dx * _i1(x))
-_i1.defjvps(lambda dx, y, x: dx * (_i0(x) - _over(y, x, 0.5)))
+_i1.defjvps(lambda dx, y, x: dx * (_i0(x) - _over(y, x, 1)))
 _i0e.defjvps(lambda dx, y, x: dx * (_i1e(x) - sign(x) * y))
-_i1e.defjvps(lambda dx, y, x: dx * (_i0e(x) - _over(y, x, 0.5) - sign(x) * y))
+_i1e.defjvps(lambda dx, y, x: dx * (_i0e(x) - _scaled_over(y, x) - sign(x) * y))
 
 
 @special
