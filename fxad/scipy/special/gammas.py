@@ -204,7 +204,14 @@ def poch(z: Any, m: Any) -> Array:
     >>> fxad.scipy.special.poch(3.0, jnp.array([0.0, 1.0, 2.0])).round(3)  # 1, 3, 3 * 4
     Array([ 1.,  3., 12.], dtype=float32)
     """
-    return exp(OPS["lgamma"](z + m) - OPS["lgamma"](z))
+    large = (z >= 8) & (z + m >= 8)
+    near, steps = where(large, z, 8.0), where(large, m, 0.0)
+    # By Stirling's series; the power is split, as it may overflow first.
+    rest = stirling_rest(near + steps) - stirling_rest(near)
+    size = (near - 0.5) * log1p(steps / near) - steps + rest
+    half = pow(near + steps, 0.5 * steps)
+    direct = exp(where(large, 0.0, OPS["lgamma"](z + m) - OPS["lgamma"](z)))
+    return where(large, half * exp(size) * half, direct)
 
 
 # ---------------------------------------------------------------- beta
@@ -375,7 +382,10 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 def _comb(n: Any, k: Any) -> Array:
     inside = (k >= 0) & (k <= n)
     top, chosen = where(inside, n, 1.0), where(inside, k, 0.0)
-    return where(inside, exp(-betaln(1 + top - chosen, 1 + chosen)) / (top + 1), 0.0)
+    size = -betaln(1 + top - chosen, 1 + chosen)
+    large = size > (80.0 if n.dtype == dt.float32 else 700.0)  # its exponential may overflow
+    divisor = where(large, 1.0, top + 1)
+    return where(inside, exp(size - where(large, log(top + 1), 0.0)) / divisor, 0.0)
 
 
 _FINITE = 258  # B_258 is the last Bernoulli number that float64 holds

@@ -65,14 +65,25 @@ def _erfcinv(y: Array) -> Array:
     mirrored = y > 1
     tail = where(mirrored, 2 - y, y)
     inside = tail > 0
-    small = where(inside & (tail < 0.125), tail, 0.1)
+    deep = inside & (tail < 2 * float(dt.finfo(y.dtype).tiny))
+    small = where(inside & (tail < 0.125) & ~deep, tail, 0.1)
     scale = sqrt(-log(small * math.sqrt(math.pi) * sqrt(-log(small))))
     x = where(tail < 0.125, scale, OPS["erfinv"](1 - where(tail < 0.125, 0.5, tail)))
     for _ in range(4):
         error = (OPS["erfc"](x) - small) * exp(x * x) * (0.5 * math.sqrt(math.pi))
         x = where(tail < 0.125, x + error / (1 + x * error), x)
+    x = where(deep, _deep_erfcinv(where(deep, tail, 1e-30)), x)
     x = where(tail == 0, math.inf, where(inside, x, math.nan))
     return where(mirrored, -x, x)
+
+
+def _deep_erfcinv(y: Array) -> Array:
+    """erfcinv of so small a y that exp(x**2) overflows, from log(erfc(x)) of slope about -2 x."""
+    wanted = log(y)
+    x = sqrt(-wanted)
+    for _ in range(6):
+        x = x + (math.log(2) + _log_tail(-math.sqrt(2) * x) - wanted) / (2 * x)
+    return x
 
 
 @_erfcinv.defjvp
