@@ -48,6 +48,11 @@ def sign(x: np.ndarray) -> np.ndarray:
     """x / |x| for complex x."""
     if dt.is_complex(x.dtype):
         size = np.abs(x)
+        # NumPy divides by way of 1 / size, which overflows for sizes below the normal numbers.
+        below = (size > 0) & (size < np.finfo(x.dtype).tiny)
+        if below.any():
+            x = np.where(below, x * x.dtype.type(2.0**64), x)
+            size = np.abs(x)
         return np.where(size == 0, x.dtype.type(0), x / np.where(size == 0, 1, size)).astype(
             x.dtype
         )
@@ -200,9 +205,30 @@ def _in_f64(function: Callable[[float], float]) -> Rule:
     return rule
 
 
+def _zeta_less_one(s: int) -> float:
+    """zeta(s) - 1 by summation up to 60 and Euler and Maclaurin's formula beyond, s >= 2."""
+    n = 60
+    tail = n ** (1 - s) / (s - 1) + 0.5 * n**-s + s / 12 * n ** (-s - 1)
+    tail -= s * (s + 1) * (s + 2) / 720 * n ** (-s - 3)
+    tail += s * (s + 1) * (s + 2) * (s + 3) * (s + 4) / 30240 * n ** (-s - 5)
+    return math.fsum([*(k**-s for k in range(2, n)), tail])
+
+
+# log Gamma(2 + w) / w, |w| < 1 (DLMF 5.7.3): its terms fall as 2**-k.
+LOG_GAMMA_AT_2 = [1 - np.euler_gamma, *((-1) ** k * _zeta_less_one(k) / k for k in range(2, 50))]
+
+
 def _log_gamma(x: float) -> float:
+    """Python's, but for its zeros at 1 and 2, beside which that is 0 to within rounding only."""
     if math.isinf(x):
         return math.inf
+    lower = x < 1.5
+    w = x - 1 if lower else x - 2
+    if -0.5 <= w < 0.5:
+        total = 0.0
+        for c in reversed(LOG_GAMMA_AT_2[:28]):
+            total = total * w + c
+        return w * total - math.log1p(w) if lower else w * total
     try:
         return math.lgamma(x)
     except (ValueError, OverflowError):  # a pole, or beyond the largest float

@@ -47,3 +47,12 @@ def test_sign_of_zeros_is_zero():
     for zeros in (np.asarray([0.0, -0.0]), np.asarray([0.0, -0.0], np.float32)):
         same(fxad.jit(jnp.sign)(zeros), np.sign(zeros))
         same(jnp.sign(zeros), np.sign(zeros))
+
+
+def test_sign_of_complex_numbers_below_the_normal_ones():
+    for dtype, tiny in ((np.complex64, 1e-41), (np.complex128, 1e-314)):
+        x = np.array([1j * tiny, -tiny, complex(3 * tiny, 4 * tiny), 2.0, 0], dtype)
+        for sign in (jnp.sign, fxad.jit(jnp.sign)):
+            got = sign(x)
+            assert got.dtype == dtype
+            np.testing.assert_allclose(got, [1j, -1, 0.6 + 0.8j, 1, 0], rtol=1e-3)

@@ -422,6 +422,79 @@ def test_float64_outside_of_enable_x64_has_constants_of_float64() -> None:
             assert float(got) == float(wanted)
 
 
+def test_higher_derivatives_of_bessel_functions_near_zero() -> None:
+    x = np.array([0.0, 1e-9, -1e-5, 0.01, -0.5, 0.99, 1.01, 3.0])
+    for name, exact in (
+        ("j0", lambda t: mp.besselj(0, t)),
+        ("j1", lambda t: mp.besselj(1, t)),
+        ("i0", lambda t: mp.besseli(0, t)),
+        ("i1", lambda t: mp.besseli(1, t)),
+    ):
+        for order, function in enumerate(derivatives(getattr(special, name), 4)):
+            with mp.workdps(50):
+                wanted = [float(mp.diff(exact, float(v), order)) for v in x]
+            got = fxad.vmap(function)(x)
+            np.testing.assert_allclose(got, wanted, rtol=1e-13, atol=3e-14)
+    positive = x[x > 0]  # beside the kink of exp(-|x|)
+    for order, function in enumerate(derivatives(special.i1e, 3)):
+        with mp.workdps(50):
+            scaled = lambda t: mp.exp(-t) * mp.besseli(1, t)  # noqa: E731
+            wanted = [float(mp.diff(scaled, float(v), order)) for v in positive]
+        got = fxad.vmap(function)(positive)
+        np.testing.assert_allclose(got, wanted, rtol=1e-13, atol=3e-14)
+
+
+def test_gammaln_beside_its_zeros() -> None:
+    steps = 10.0 ** -np.arange(0.5, 16, 0.5)
+    x = np.concatenate([[1 - 3.7e-10, 0.74, 0.76, 1.24, 1.26, 1.74, 1.76, 2.24, 2.26]])
+    x = np.concatenate([x, *(at + side * steps for at in (1, 2) for side in (1, -1))])
+    with mp.workdps(40):
+        wanted = floats([mp.loggamma(v) for v in x])
+    for wrapped in (lambda f: f, fxad.jit):
+        np.testing.assert_allclose(wrapped(special.gammaln)(x), wanted, rtol=2e-15)
+    assert (special.gammaln(1.0), special.gammaln(2.0)) == (0, 0)
+
+
+def test_quotients_of_large_gamma_functions() -> None:
+    z = np.array([1e10, 1e5, 1e100, 8.0, 30.5, 100.0, 4e5, 9.0])
+    m = np.array([2.0, 2.0, -2.0, 160.0, 0.25, -60.0, 1.5, 0.0])
+    with mp.workdps(140):
+        wanted = floats([mp.gammaprod([mp.mpf(a) + b], [a]) for a, b in zip(z, m, strict=True)])
+    for wrapped in (lambda f: f, fxad.jit):
+        np.testing.assert_allclose(wrapped(special.poch)(z, m), wanted, rtol=1e-13)
+        inside = (z < 1e38) & (wanted < 1e38)
+        got = wrapped(special.poch)(z[inside].astype(np.float32), m[inside].astype(np.float32))
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, wanted[inside], rtol=2e-5, atol=1e-38)
+    assert float(fxad.grad(special.poch)(1e10, 2.0)) == pytest.approx(2e10 + 1)
+    assert float(fxad.grad(special.poch, 1)(1e10, 2.0)) == pytest.approx(1e20 * math.log(1e10))
+    single = special.comb(np.float32(1e10), np.float32(3))
+    assert float(single) == pytest.approx(1e30 / 6, rel=2e-5)
+    slope = fxad.grad(special.comb)(np.float32(1e9), np.float32(3))
+    assert float(slope) == pytest.approx(5e17, rel=1e-3)
+
+
+def test_inverses_of_tails_below_the_normal_numbers() -> None:
+    for dtype, tails in (
+        (np.float64, [5e-324, 1e-310, 3e-308]),
+        (np.float32, [1e-42, 9e-39, 3e-38]),
+    ):
+        y = np.array(tails, dtype)
+        with mp.workdps(30):
+            exact = [tail_end(float(v)) for v in y]
+            normal = [-mp.sqrt(2) * tail_end(2 * float(v)) for v in y]
+        for wrapped in (lambda f: f, fxad.jit):
+            for name, wanted in (("erfcinv", exact), ("ndtri", normal)):
+                got = wrapped(getattr(special, name))(y)
+                np.testing.assert_allclose(got, floats(wanted), rtol=4 * np.finfo(dtype).eps)
+
+
+def tail_end(y: float) -> Any:
+    """The x whose erfc is y."""
+    start = mp.sqrt(-mp.log(y))
+    return mp.findroot(lambda x: mp.log(mp.erfc(x)) - mp.log(mp.mpf(y)), start - 0.1)
+
+
 def test_what_functions_refuse() -> None:
     with pytest.raises(TypeMismatch, match="gammaln: takes real numbers"):
         special.gammaln(1j)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from fxad.ir.prims_numpy import LOG_GAMMA_AT_2
 from fxad.ir.program import OPS
 from fxad.numpy import abs, copysign, exp, imag, iscomplexobj, log, log1p, real, sin, where
 from fxad.numpy import round as rounded
@@ -26,23 +25,13 @@ from fxad.trace.array import Array
 _LARGE = 10.0  # |z| from which Stirling's series has all digits in the right half-plane
 
 
-def _zeta_less_one(s: int) -> float:
-    """zeta(s) - 1 by summation up to 60 and Euler and Maclaurin's formula beyond, s >= 2."""
-    n = 60
-    tail = n ** (1 - s) / (s - 1) + 0.5 * n**-s + s / 12 * n ** (-s - 1)
-    tail -= s * (s + 1) * (s + 2) / 720 * n ** (-s - 3)
-    tail += s * (s + 1) * (s + 2) * (s + 3) * (s + 4) / 30240 * n ** (-s - 5)
-    return math.fsum([*(k**-s for k in range(2, n)), tail])
-
-
-# log Gamma(2 + w) / w, |w| < 1: its terms fall as 2**-k; and log(1 + w) / w, |w| < 0.2.
-_AT_2 = [1 - np.euler_gamma, *((-1) ** k * _zeta_less_one(k) / k for k in range(2, 50))]
+# log(1 + w) / w, |w| < 0.2
 _LOG_AT_1 = [(-1) ** k / (k + 1) for k in range(24)]
 
 
 def log_gamma_1p(x: Array) -> Array:
     """log Gamma(1 + x) of real |x| <= 1/2, accurate also where 1 + x is rounded."""
-    return x * polynomial(x, _AT_2[:26]) - log1p(x)
+    return x * polynomial(x, LOG_GAMMA_AT_2[:26]) - log1p(x)
 
 
 def _right(z: Array) -> Array:
@@ -54,7 +43,7 @@ def _right(z: Array) -> Array:
     close = abs(off) < 0.2
     series = off * polynomial(where(close, off, 0.0), _LOG_AT_1)
     logarithm = where(close, series, log(where(close | ~lower, 1.0, z)))
-    taylor = off * polynomial(off, _AT_2) - where(lower, logarithm, 0.0)
+    taylor = off * polynomial(off, LOG_GAMMA_AT_2) - where(lower, logarithm, 0.0)
     small = abs(z) < _LARGE
     start = where(small, z, 1.0)
     logs = log(start)
