@@ -77,7 +77,7 @@ def _gamma_series(a: Array, x: Array) -> Array:
         return term, total + term
 
     one = ones_like(x)
-    return _until_converged(step, (one, one), lambda state: _counts(*state, 0.5))[1]
+    return _until_converged(step, (one, one), lambda state: _counts(state[0], state[1], 0.5))[1]
 
 
 _UNITS = 3.0  # converged factors are 1 to within the rounding of c and d, not exactly

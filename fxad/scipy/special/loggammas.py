@@ -86,7 +86,7 @@ def loggamma(x: Any) -> Array:
     Of real numbers: inf at 0, NaN below. Of complex ones: NaN at the poles 0, -1, ...; on the cut
     the sign of the imaginary zero says the side.
 
-    >>> print(f"{float(loggamma(3.0)):.5f}", np.round(loggamma(-2.5 + 0j), 4))
-    0.69315 (-0.0562-9.4248j)
+    >>> print(f"{float(loggamma(3.0)):.5f} {complex(loggamma(-2.5 + 0j)):.4f}")
+    0.69315 -0.0562-9.4248j
     """
     return _loggamma(value_of(x, "loggamma")) if iscomplexobj(x) else _loggamma_real(x)
