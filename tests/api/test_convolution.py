@@ -251,6 +251,31 @@ def test_signal_of_complex_numbers_and_matrices() -> None:
         signal.convolve2d(z, w)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+@pytest.mark.parametrize("columns", [1, 2, 3, 5])
+def test_correlate2d_has_a_middle_of_its_own(rows: int, columns: int) -> None:
+    # What scipy.signal 1.17.1 gives, where a kernel of one 1 says which element is the middle.
+    a = np.arange(12.0).reshape(3, 4)
+    corner = np.array([[1.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(signal.correlate2d(a, corner, "same"), a)
+    np.testing.assert_array_equal(signal.correlate(a, corner, "same")[0], [0, 0, 0, 0])
+    k = R.standard_normal((rows, columns)) + 1j * R.standard_normal((rows, columns))
+    high, wide = (rows - 1) // 2, (columns - 1) // 2
+    outside = np.pad(a, [(high, rows - 1 - high), (wide, columns - 1 - wide)])
+    windows = np.lib.stride_tricks.sliding_window_view(outside, k.shape)
+    wanted = np.einsum("ijkl,kl->ij", windows, k.conj())
+    np.testing.assert_allclose(signal.correlate2d(a, k, "same"), wanted, atol=1e-12)
+    np.testing.assert_allclose(signal.correlate2d(a, k), signal.correlate(a, k, "full"), atol=1e-12)
+
+
+def test_correlate2d_within_the_kernel() -> None:
+    # [[1j]] within [[1, 2j]]: SciPy 1.17.1 and JAX conjugate the smaller one.
+    got = signal.correlate2d(np.array([[1j]]), np.array([[1, 2j]]), "valid")
+    np.testing.assert_allclose(got, [[2, -1j]])
+    same = signal.correlate2d(np.array([[1j]]), np.array([[3 + 1j]]), "valid")
+    np.testing.assert_allclose(same, [[1 + 3j]])
+
+
 def test_patches_are_the_windows() -> None:
     x = R.standard_normal((2, 6, 7, 3)).astype(np.float32)
     wanted = np.lib.stride_tricks.sliding_window_view(x, (3, 2), (1, 2))[:, ::2]

@@ -148,9 +148,21 @@ def correlate2d(
     fillvalue: float = 0,
     precision: Any = None,
 ) -> Array:
-    """Cross-correlation of two matrices, zeros outside. Raises BadArgument for another boundary."""
+    """Cross-correlation of two matrices, zeros outside. Raises BadArgument for another boundary.
+
+    As in SciPy and JAX, "same" is the full result less its first m // 2 and last (m - 1) // 2 rows,
+    for m rows of in2, and as many columns: for even m it begins one later than `correlate` does.
+    "valid" of an in1 that lies within in2 conjugates in1, not in2.
+    """
     _zeros_outside("correlate2d", boundary, fillvalue)
-    return correlate(*_flat("correlate2d", in1, in2, mode), mode, precision=precision)
+    x, y = _flat("correlate2d", in1, in2, mode)
+    if mode == "same":
+        y = conj(y) if dt.is_complex(y.dtype) else y
+        pads = [((m - 1) // 2, m - 1 - (m - 1) // 2) for m in y.shape]
+        return _correlated(x, y, pads, precision)
+    out = correlate(x, y, mode, precision=precision)
+    within = x.shape != y.shape and all(n <= m for n, m in zip(x.shape, y.shape, strict=True))
+    return conj(out) if mode == "valid" and within and dt.is_complex(out.dtype) else out
 
 
 def _zeros_outside(name: str, boundary: str, fillvalue: float) -> None:
