@@ -237,3 +237,124 @@ def test_like_scipy() -> None:
             np.testing.assert_allclose(
                 getattr(getattr(stats, name), method)(k, *shapes), wanted, **near
             )
+
+
+# By mpmath at 50 digits, from the definitions. What is computed as 1 less a probability near 1 has
+# no digits left in these.
+FAR = [
+    ("t", "cdf", -10.0, (1000.0,), 8.335351479300033e-23),
+    ("t", "logcdf", -10.0, (1000.0,), -50.8389514544672),
+    ("t", "logsf", -10.0, (1000.0,), -8.335351479300033e-23),
+    ("t", "cdf", -10.0, (100.0,), 4.9508444922970696e-17),
+    ("t", "logcdf", -10.0, (100.0,), -37.54438841436501),
+    ("t", "logsf", -10.0, (100.0,), -4.9508444922970696e-17),
+    ("t", "cdf", -5.0, (10000.0,), 2.9151633068313237e-07),
+    ("t", "logcdf", -5.0, (10000.0,), -15.048169809798392),
+    ("t", "logsf", -5.0, (10000.0,), -2.915163731740261e-07),
+    ("t", "cdf", -7.0, (10000.0,), 1.362015780339914e-12),
+    ("t", "logcdf", -7.0, (10000.0,), -27.322055322115695),
+    ("t", "logsf", -7.0, (10000.0,), -1.3620157803408415e-12),
+    ("t", "cdf", -1.5, (3.0,), 0.11529193262241152),
+    ("t", "logcdf", -1.5, (3.0,), -2.1602878227377666),
+    ("t", "logsf", -1.5, (3.0,), -0.12249755576237246),
+    ("t", "cdf", -10000000000.0, (0.5,), 3.207009754142229e-06),
+    ("t", "logcdf", -10000000000.0, (0.5,), -12.650171595741751),
+    ("t", "logsf", -10000000000.0, (0.5,), -3.207014896609005e-06),
+    ("t", "logcdf", -40.0, (10000.0,), -746.6342824782068),
+    ("halfnorm", "isf", 1e-10, (), 6.466951087240516),
+    ("lognorm", "isf", 1e-10, (0.5,), 24.06288113266213),
+    ("laplace", "isf", 1e-10, (), 22.33270374938051),
+    ("gumbel_r", "isf", 1e-10, (), 23.025850929890456),
+    ("gumbel_l", "isf", 1e-10, (), 3.1366175382420014),
+    ("weibull_min", "isf", 1e-10, (1.7,), 6.328537331248052),
+    ("pareto", "isf", 1e-10, (2.5,), 10000.0),
+    ("cauchy", "ppf", 1e-10, (), -3183098861.837907),
+    ("cauchy", "isf", 1e-10, (), 3183098861.837907),
+    ("expon", "logcdf", 23.025850929940457, (), -1.0000000000499996e-10),
+    ("halfnorm", "isf", 1e-20, (), 9.33604484923406),
+    ("lognorm", "isf", 1e-20, (0.5,), 102.63408036681497),
+    ("laplace", "isf", 1e-20, (), 45.35855467932097),
+    ("gumbel_r", "isf", 1e-20, (), 46.051701859880914),
+    ("gumbel_l", "isf", 1e-20, (), 3.829764718801947),
+    ("weibull_min", "isf", 1e-20, (1.7,), 9.514365132974762),
+    ("pareto", "isf", 1e-20, (2.5,), 100000000.0),
+    ("cauchy", "ppf", 1e-20, (), -3.1830988618379067e19),
+    ("cauchy", "isf", 1e-20, (), 3.1830988618379067e19),
+    ("expon", "logcdf", 46.051701859880914, (), -9.999999999999992e-21),
+    ("halfnorm", "cdf", 1e-10, (), 7.978845608028654e-11),
+    ("halfnorm", "logsf", 1e-10, (), -7.978845608346964e-11),
+    ("halfnorm", "logcdf", 10.0, (), -1.523970604832105e-23),
+    ("cauchy", "sf", 10000000000.0, (), 3.1830988618379065e-11),
+    ("cauchy", "logcdf", 10000000000.0, (), -3.1830988618885674e-11),
+    ("laplace", "logcdf", 50.0, (), -9.643749239819589e-23),
+    ("laplace", "logsf", -50.0, (), -9.643749239819589e-23),
+    ("laplace", "logcdf", -5000.0, (), -5000.69314718056),
+    ("gumbel_r", "logsf", 50.0, (), -50.0),
+    ("gumbel_r", "logsf", -4.0, (), -1.9423376049564018e-24),
+    ("gumbel_l", "logcdf", 4.0, (), -1.9423376049564018e-24),
+    ("gumbel_l", "logcdf", -1000.0, (), -1000.0),
+    ("weibull_min", "logcdf", 10.0, (1.7,), -1.7128329286369409e-22),
+    ("pareto", "logcdf", 10000000000.0, (2.5,), -1e-25),
+    ("uniform", "logsf", 1e-20, (), -1e-20),
+    ("gamma", "logcdf", 60.0, (2.0,), -5.341471565244877e-25),
+    ("gamma", "logsf", 1e-08, (2.0,), -4.999999966666667e-17),
+    ("chi2", "logcdf", 120.0, (4.0,), -5.341471565244877e-25),
+    ("beta", "sf", 9.094947017729282e-13, (0.2, 0.3), 0.9974793447876905),
+    ("beta", "logsf", 1e-10, (2.0, 3.0), -5.9999999992e-20),
+    ("gennorm", "logcdf", 30.0, (1.3,), -1.0733763434124893e-37),
+    ("truncnorm", "cdf", 3.0000009536743164, (3.0, 9.0), 3.131002386497612e-06),
+    ("truncnorm", "logsf", 3.0000009536743164, (3.0, 9.0), -3.1310072880958155e-06),
+    ("truncnorm", "sf", -3.0000009536743164, (-8.0, -3.0), 3.1310023864990546e-06),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("name", "method", "at", "shapes", "wanted"), FAR)
+def test_tails(dtype: Any, name: str, method: str, at: float, shapes: tuple, wanted: float) -> None:
+    function = getattr(getattr(stats, name), method)
+    got = function(dtype(at), *map(dtype, shapes))
+    assert got.dtype == dtype
+    # A tail is the exponential of a number near 50, whose rounding is 50 times that of the tail.
+    assert float(got) == pytest.approx(wanted, rel=100 * float(np.finfo(dtype).eps), abs=0)
+    assert not math.isnan(fxad.grad(function)(dtype(at), *map(dtype, shapes)))
+
+
+def test_slopes_of_logarithms_far_out() -> None:
+    ten, many = np.float32(-10), np.float32(100)
+    share = float(stats.t.pdf(ten, many)) / float(stats.t.cdf(ten, many))
+    assert float(fxad.grad(stats.t.logcdf)(ten, many)) == pytest.approx(share, rel=1e-4)
+    # mpmath's diff of log I_x(df / 2, 1 / 2) at 50 digits
+    got = fxad.grad(stats.t.logcdf, 1)(-10.0, 1000.0)
+    assert float(got) == pytest.approx(-0.002245767468202222, rel=1e-9)
+    for one in (stats.laplace, stats.cauchy):
+        assert float(fxad.grad(one.cdf)(0.0)) == pytest.approx(float(one.pdf(0.0)), rel=1e-12)
+    for beta in (0.6, 1.3, 4.0):  # abs(x)**beta alone has no derivative at 0, or 0
+        got = fxad.grad(stats.gennorm.cdf)(0.0, beta)
+        assert float(got) == pytest.approx(float(stats.gennorm.pdf(0.0, beta)), rel=1e-12)
+        assert float(fxad.grad(stats.gennorm.cdf, 1)(0.0, beta)) == 0
+
+
+def test_at_the_ends_of_the_support() -> None:
+    wanted = {"pdf": 0, "logpdf": -math.inf, "cdf": 0, "sf": 1, "logcdf": -math.inf, "logsf": 0}
+    for method, value in wanted.items():
+        function = getattr(stats.lognorm, method)
+        assert float(function(0.0, 0.5)) == value
+        for gradient in fxad.grad(function, (0, 1))(0.0, 0.5):
+            assert math.isfinite(gradient)
+    one = stats.truncnorm
+    for ends in ((-math.inf, 1.0), (-1.0, math.inf), (-math.inf, math.inf)):
+        for method, value in list(wanted.items())[2:]:
+            assert float(getattr(one, method)(-math.inf, *ends)) == value
+        assert float(one.cdf(math.inf, *ends)) == 1
+        assert float(one.logsf(math.inf, *ends)) == -math.inf
+        density, below, above = (float(f(0.5, *ends)) for f in (one.pdf, one.cdf, one.sf))
+        for f, share in (
+            (one.cdf, density),
+            (one.sf, -density),
+            (one.logcdf, density / below),
+            (one.logsf, -density / above),
+        ):
+            assert float(fxad.grad(f)(0.5, *ends)) == pytest.approx(share, rel=1e-12)
+    assert float(one.cdf(-1.0, -1.0, 2.0)) == 0
+    assert math.isfinite(fxad.grad(one.cdf)(-1.0, -1.0, 2.0))
+    assert math.isfinite(fxad.grad(stats.halfnorm.logsf)(0.0))

@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fxad.api.custom import custom_jvp
 from fxad.core.errors import BadArgument
-from fxad.numpy import abs, arctan, cos, exp, expm1, isnan, log, log1p, minimum, sign, tan, where
+from fxad.numpy import abs, arctan2, cos, exp, expm1, isnan, log, log1p, minimum, sqrt, tan, where
 from fxad.numpy.core import promoted
 from fxad.scipy.special import (
     betainc,
     betaln,
+    erf,
     erfinv,
     expit,
     gammainc,
@@ -33,7 +33,21 @@ from fxad.scipy.special import (
     xlog1py,
     xlogy,
 )
-from fxad.scipy.special.support import LOG_2PI, moved, slope
+from fxad.scipy.special.normal import ROOT_HALF
+from fxad.scipy.special.support import LOG_2PI
+from fxad.scipy.stats.tails import (
+    LOG_2,
+    after_zero,
+    beta_above,
+    log1mexp,
+    log1mexp_exp,
+    log1p_square,
+    log_mass,
+    log_of,
+    log_smaller,
+    log_t_tail,
+    sloped,
+)
 from fxad.trace.array import Array
 
 Formula = Callable[..., Any]
@@ -76,9 +90,13 @@ class Continuous:
         ordered = [given[n] for n in ("loc", "scale", *self.shapes)]
         return promoted(f"{self.name}.{method}", x, *ordered, inexact=True, numbers=False)
 
-    def _formula(self, name: str, method: str) -> Formula:
+    def _formula(self, name: str) -> Formula:
+        """A formula; logarithms by default those of cdf and sf."""
+        if name in ("logcdf", "logsf") and name not in self._formulas:
+            part, rest = map(self._formula, ("cdf", "sf") if name == "logcdf" else ("sf", "cdf"))
+            return lambda z, *shapes: log_of(part(z, *shapes), rest(z, *shapes))
         if name not in self._formulas:
-            raise BadArgument(f"{self.name}.{method}: not available for this distribution")
+            raise BadArgument(f"{self.name}.{name}: not available for this distribution")
         return self._formulas[name]
 
     def _at(
@@ -89,11 +107,12 @@ class Continuous:
         z = (x - loc) / scale
         low, high = self._support(*shapes)
         inside = (z >= low) & (z <= high)
+        inside = inside if name == "logpdf" else inside & (abs(z) < math.inf)
         inner = where(low > -math.inf, low + 0.5 * minimum(high - low, 1), minimum(high, 0) - 0.5)
         safe = where(inside, z, inner)
-        value = self._formula(name, name)(safe, *shapes)
+        value = self._formula(name)(safe, *shapes)
         value = value - log(scale) if scaled else value
-        value = where(inside, value, where(z < low, below, above))
+        value = where(inside, value, where((z < low) | (z == -math.inf), below, above))
         return where(isnan(z) | (scale <= 0), math.nan, value)
 
     def logpdf(self, x: Any, *args: Any, **named: Any) -> Array:
@@ -110,21 +129,15 @@ class Continuous:
         return self._at("cdf", self._arguments("cdf", x, args, named), 0.0, 1.0)
 
     def sf(self, x: Any, *args: Any, **named: Any) -> Array:
-        """Probability of a value above x; accurate in the upper tail where there is a formula."""
-        if "sf" not in self._formulas:
-            return 1 - self.cdf(x, *args, **named)
+        """Probability of a value above x, accurate in the upper tail."""
         return self._at("sf", self._arguments("sf", x, args, named), 1.0, 0.0)
 
     def logcdf(self, x: Any, *args: Any, **named: Any) -> Array:
-        """log(cdf)."""
-        if "logcdf" not in self._formulas:
-            return log(self.cdf(x, *args, **named))
+        """log(cdf), accurate in both tails."""
         return self._at("logcdf", self._arguments("logcdf", x, args, named), -math.inf, 0.0)
 
     def logsf(self, x: Any, *args: Any, **named: Any) -> Array:
-        """log(sf)."""
-        if "logsf" not in self._formulas:
-            return log(self.sf(x, *args, **named))
+        """log(sf), accurate in both tails."""
         return self._at("logsf", self._arguments("logsf", x, args, named), 0.0, -math.inf)
 
     def ppf(self, q: Any, *args: Any, **named: Any) -> Array:
@@ -132,15 +145,13 @@ class Continuous:
         return self._quantile("ppf", q, args, named)
 
     def isf(self, q: Any, *args: Any, **named: Any) -> Array:
-        """The x with sf(x) = q."""
-        if "isf" in self._formulas:
-            return self._quantile("isf", q, args, named)
-        return self.ppf(1 - q, *args, **named)
+        """The x with sf(x) = q, accurate for small q; NaN unless 0 <= q <= 1."""
+        return self._quantile("isf", q, args, named)
 
     def _quantile(self, name: str, q: Any, args: tuple, named: dict[str, Any]) -> Array:
         value, loc, scale, *shapes = self._arguments(name, q, args, named)
         inside = (value >= 0) & (value <= 1)
-        z = self._formula(name, name)(where(inside, value, 0.5), *shapes)
+        z = self._formula(name)(where(inside, value, 0.5), *shapes)
         return where(inside & (scale > 0), loc + scale * z, math.nan)
 
 
@@ -164,48 +175,66 @@ norm = Continuous(
     ppf=ndtri,
     isf=lambda q: -ndtri(q),
 )
+
+
+def _halfnorm_logsf(z: Array) -> Array:
+    near = z < 0.5
+    body = log1p(-erf(ROOT_HALF * where(near, z, 0.0)))
+    return where(near, body, log_ndtr(-where(near, 1.0, z)) + LOG_2)
+
+
 halfnorm = Continuous(
     "halfnorm",
     support=positive,
-    logpdf=lambda z: -0.5 * (z * z + LOG_2PI) + math.log(2),
-    cdf=lambda z: 1 - 2 * ndtr(-z),
+    logpdf=lambda z: -0.5 * (z * z + LOG_2PI) + LOG_2,
+    cdf=lambda z: erf(ROOT_HALF * z),
     sf=lambda z: 2 * ndtr(-z),
-    logsf=lambda z: log_ndtr(-z) + math.log(2),
+    logcdf=lambda z: log_of(erf(ROOT_HALF * z), 2 * ndtr(-z)),
+    logsf=_halfnorm_logsf,
     ppf=lambda q: math.sqrt(2) * erfinv(q),
+    isf=lambda q: -ndtri(0.5 * q),
 )
 lognorm = Continuous(
     "lognorm",
     ("s",),
     support=positive,
-    logpdf=lambda z, s: -0.5 * ((log(z) / s) ** 2 + LOG_2PI) - log(s * z),
-    cdf=lambda z, s: ndtr(log(z) / s),
-    sf=lambda z, s: ndtr(-log(z) / s),
-    logcdf=lambda z, s: log_ndtr(log(z) / s),
-    logsf=lambda z, s: log_ndtr(-log(z) / s),
+    logpdf=after_zero(
+        lambda z, s: -0.5 * ((log(z) / s) ** 2 + LOG_2PI) - log(s * z), at_zero=-math.inf
+    ),
+    cdf=after_zero(lambda z, s: ndtr(log(z) / s), at_zero=0.0),
+    sf=after_zero(lambda z, s: ndtr(-log(z) / s), at_zero=1.0),
+    logcdf=after_zero(lambda z, s: log_ndtr(log(z) / s), at_zero=-math.inf),
+    logsf=after_zero(lambda z, s: log_ndtr(-log(z) / s), at_zero=0.0),
     ppf=lambda q, s: exp(s * ndtri(q)),
+    isf=lambda q, s: exp(-s * ndtri(q)),
 )
 
 
-def _log_mass(a: Array, b: Array) -> Array:
-    """log(ndtr(b) - ndtr(a)), a < b, from the side on which both are small."""
-    mirrored = a > 0
-    low, high = where(mirrored, -b, a), where(mirrored, -a, b)
-    top = log_ndtr(high)
-    return top + log1p(-exp(log_ndtr(low) - top))
+def _share(low: Array, high: Array, a: Array, b: Array) -> Array:
+    """log of the probability of low .. high, an end of a .. b."""
+    return log_mass(low, high) - log_mass(a, b)
 
 
 truncnorm = Continuous(
     "truncnorm",
     ("a", "b"),
     support=lambda a, b: (a, b),
-    logpdf=lambda z, a, b: -0.5 * (z * z + LOG_2PI) - _log_mass(a, b),
-    cdf=lambda z, a, b: exp(_log_mass(a, z) - _log_mass(a, b)),
-    sf=lambda z, a, b: exp(_log_mass(z, b) - _log_mass(a, b)),
-    logcdf=lambda z, a, b: _log_mass(a, z) - _log_mass(a, b),
-    logsf=lambda z, a, b: _log_mass(z, b) - _log_mass(a, b),
+    logpdf=lambda z, a, b: -0.5 * (z * z + LOG_2PI) - log_mass(a, b),
+    cdf=lambda z, a, b: exp(_share(a, z, a, b)),
+    sf=lambda z, a, b: exp(_share(z, b, a, b)),
+    logcdf=lambda z, a, b: log_smaller(_share(a, z, a, b), _share(z, b, a, b)),
+    logsf=lambda z, a, b: log_smaller(_share(z, b, a, b), _share(a, z, a, b)),
 )
 uniform = Continuous(
-    "uniform", support=unit, logpdf=lambda z: 0 * z, cdf=lambda z: z, ppf=lambda q: q
+    "uniform",
+    support=unit,
+    logpdf=lambda z: 0 * z,
+    cdf=lambda z: z,
+    sf=lambda z: 1 - z,
+    logcdf=log,
+    logsf=lambda z: log1p(-z),
+    ppf=lambda q: q,
+    isf=lambda q: 1 - q,
 )
 expon = Continuous(
     "expon",
@@ -213,6 +242,7 @@ expon = Continuous(
     logpdf=lambda z: -z,
     cdf=lambda z: -expm1(-z),
     sf=lambda z: exp(-z),
+    logcdf=log1mexp,
     logsf=lambda z: -z,
     ppf=lambda q: -log1p(-q),
     isf=lambda q: -log(q),
@@ -239,7 +269,7 @@ beta = Continuous(
     support=unit,
     logpdf=lambda z, a, b: xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b),
     cdf=lambda z, a, b: betainc(a, b, z),
-    sf=lambda z, a, b: betainc(b, a, 1 - z),
+    sf=lambda z, a, b: beta_above(a, b, z),
 )
 weibull_min = Continuous(
     "weibull_min",
@@ -248,8 +278,10 @@ weibull_min = Continuous(
     logpdf=lambda z, c: log(c) + xlogy(c - 1, z) - z**c,
     cdf=lambda z, c: -expm1(-(z**c)),
     sf=lambda z, c: exp(-(z**c)),
+    logcdf=lambda z, c: log1mexp(z**c),
     logsf=lambda z, c: -(z**c),
     ppf=lambda q, c: (-log1p(-q)) ** (1 / c),
+    isf=lambda q, c: (-log(q)) ** (1 / c),
 )
 pareto = Continuous(
     "pareto",
@@ -258,8 +290,10 @@ pareto = Continuous(
     logpdf=lambda z, b: log(b) - (b + 1) * log(z),
     cdf=lambda z, b: -expm1(-b * log(z)),
     sf=lambda z, b: exp(-b * log(z)),
+    logcdf=lambda z, b: log1mexp(b * log(z)),
     logsf=lambda z, b: -b * log(z),
     ppf=lambda q, b: exp(-log1p(-q) / b),
+    isf=lambda q, b: exp(-log(q) / b),
 )
 
 
@@ -267,50 +301,68 @@ pareto = Continuous(
 
 
 def _t_logpdf(z: Array, df: Array) -> Array:
-    return -0.5 * (df + 1) * log1p(z * z / df) - 0.5 * log(df) - betaln(0.5 * df, 0.5)
+    log_power = log1p_square(abs(z) / sqrt(df))
+    return -0.5 * (df + 1) * log_power - 0.5 * log(df) - betaln(0.5 * df, 0.5)
 
 
-def _t_tail(df: Array, z: Array) -> Array:
-    """Half the probability outside of -|z| .. |z|, from the smaller argument of betainc."""
-    square = z * z
-    far = square > df
-    tail = betainc(0.5 * df, 0.5, where(far, df / (df + square), 0.5))
-    body = betainc(0.5, 0.5 * df, where(far, 0.5, square / (df + square)))
-    return 0.5 * where(far, tail, 1 - body)
+def _t_tail(df: Array, z: Array) -> tuple[Array, Array]:
+    """Half the probability outside of -|z| .. |z|, and its logarithm; by the probability within
+    where |z| < 1, where that is the smaller."""
+    size = abs(z)
+    far = size > 1
+    square = where(far, 0.5, z * z)
+    near = 0.5 * (1 - betainc(0.5, 0.5 * df, square / (df + square)))
+    log_far = log_t_tail(where(far, size, 2.0), df)
+    return where(far, exp(log_far), near), where(far, log_far, log(near))
 
 
-@custom_jvp
-def _t_cdf(z: Array, df: Array) -> Array:
-    tail = _t_tail(df, z)
+def _t_cdf_value(z: Array, df: Array) -> Array:
+    tail, _ = _t_tail(df, z)
     return where(z < 0, tail, 1 - tail)
 
 
-def _t_cdf_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-    (z, df), (dz, ddf) = primals, tangents
-    apart = where(z == 0, 1.0, z)  # at 0 the function is 1/2 for all df
-
-    def in_df() -> Array:
-        return where(z == 0, 0.0, -sign(apart) * slope(lambda v: _t_tail(v, apart), df))
-
-    return _t_cdf(z, df), moved((dz, lambda: exp(_t_logpdf(z, df))), (ddf, in_df))
+def _t_logcdf_value(z: Array, df: Array) -> Array:
+    tail, log_tail = _t_tail(df, z)
+    return where(z < 0, log_tail, log1p(-tail))
 
 
-_t_cdf.defjvp(_t_cdf_jvp, symbolic_zeros=True)
+def _t_density(value: Array, z: Array, df: Array) -> Array:
+    return exp(_t_logpdf(z, df))
 
 
-t = Continuous("t", ("df",), logpdf=_t_logpdf, cdf=_t_cdf, sf=lambda z, df: _t_cdf(-z, df))
+def _t_logcdf_slope(value: Array, z: Array, df: Array) -> Array:
+    return exp(_t_logpdf(z, df) - value)
+
+
+_t_cdf = sloped(_t_cdf_value, _t_density)
+_t_logcdf = sloped(_t_logcdf_value, _t_logcdf_slope)
+t = Continuous(
+    "t",
+    ("df",),
+    logpdf=_t_logpdf,
+    cdf=_t_cdf,
+    sf=lambda z, df: _t_cdf(-z, df),
+    logcdf=_t_logcdf,
+    logsf=lambda z, df: _t_logcdf(-z, df),
+)
 
 
 def _cauchy_ppf(q: Array) -> Array:
+    """-cot(pi q), from the nearer of 0, 1/2 and 1, whose distances are exact."""
     edge = (q == 0) | (q == 1)
-    return where(edge, where(q == 0, -math.inf, math.inf), tan(math.pi * (q - 0.5)))
+    inner = where(edge, 0.5, q)
+    low, high = inner < 0.25, inner > 0.75
+    middle = tan(math.pi * (where(low | high, 0.5, inner) - 0.5))
+    side = 1 / tan(math.pi * where(low, inner, where(high, 1 - inner, 0.25)))
+    value = where(low, -side, where(high, side, middle))
+    return where(edge, where(q == 0, -math.inf, math.inf), value)
 
 
 cauchy = Continuous(
     "cauchy",
-    logpdf=lambda z: -log1p(z * z) - math.log(math.pi),
-    cdf=lambda z: 0.5 + arctan(z) / math.pi,
-    sf=lambda z: 0.5 - arctan(z) / math.pi,
+    logpdf=lambda z: -log1p_square(abs(z)) - math.log(math.pi),
+    cdf=lambda z: arctan2(1, -z) / math.pi,
+    sf=lambda z: arctan2(1, z) / math.pi,
     ppf=_cauchy_ppf,
     isf=lambda q: -_cauchy_ppf(q),
 )
@@ -328,8 +380,14 @@ logistic = Continuous(
 
 def _half_exp(z: Array) -> Array:
     """exp(z) / 2 below 0, 1 - exp(-z) / 2 above."""
-    small = 0.5 * exp(-abs(z))
-    return where(z < 0, small, 1 - small)
+    below = z < 0
+    small = 0.5 * exp(where(below, z, -z))
+    return where(below, small, 1 - small)
+
+
+def _log_half_exp(z: Array) -> Array:
+    below = z < 0
+    return where(below, z - LOG_2, log1p(-0.5 * exp(-where(below, 0.0, z))))
 
 
 def _laplace_ppf(q: Array) -> Array:
@@ -339,10 +397,13 @@ def _laplace_ppf(q: Array) -> Array:
 
 laplace = Continuous(
     "laplace",
-    logpdf=lambda z: -abs(z) - math.log(2),
+    logpdf=lambda z: -abs(z) - LOG_2,
     cdf=_half_exp,
     sf=lambda z: _half_exp(-z),
+    logcdf=_log_half_exp,
+    logsf=lambda z: _log_half_exp(-z),
     ppf=_laplace_ppf,
+    isf=lambda q: -_laplace_ppf(q),
 )
 gumbel_r = Continuous(
     "gumbel_r",
@@ -350,27 +411,42 @@ gumbel_r = Continuous(
     cdf=lambda z: exp(-exp(-z)),
     sf=lambda z: -expm1(-exp(-z)),
     logcdf=lambda z: -exp(-z),
+    logsf=lambda z: log1mexp_exp(-z),
     ppf=lambda q: -log(-log(q)),
+    isf=lambda q: -log(-log1p(-q)),
 )
 gumbel_l = Continuous(
     "gumbel_l",
     logpdf=lambda z: z - exp(z),
     cdf=lambda z: -expm1(-exp(z)),
     sf=lambda z: exp(-exp(z)),
+    logcdf=log1mexp_exp,
     logsf=lambda z: -exp(z),
     ppf=lambda q: log(-log1p(-q)),
+    isf=lambda q: log(-log(q)),
 )
 
 
-def _gennorm_cdf(z: Array, beta: Array) -> Array:
+def _gennorm_logpdf(z: Array, beta: Array) -> Array:
+    edge = z == 0  # where abs(z)**beta may have no derivative
+    power = where(edge, 0.0, where(edge, 1.0, abs(z)) ** beta)
+    return log(beta / 2) - gammaln(1 / beta) - power
+
+
+def _gennorm_cdf_value(z: Array, beta: Array) -> Array:
     tail = 0.5 * gammaincc(1 / beta, abs(z) ** beta)
     return where(z < 0, tail, 1 - tail)
 
 
+def _gennorm_density(value: Array, z: Array, beta: Array) -> Array:
+    return exp(_gennorm_logpdf(z, beta))
+
+
+_gennorm_cdf = sloped(_gennorm_cdf_value, _gennorm_density)
 gennorm = Continuous(
     "gennorm",
     ("beta",),
-    logpdf=lambda z, beta: log(beta / 2) - gammaln(1 / beta) - abs(z) ** beta,
+    logpdf=_gennorm_logpdf,
     cdf=_gennorm_cdf,
     sf=lambda z, beta: _gennorm_cdf(-z, beta),
 )

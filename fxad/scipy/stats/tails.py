@@ -1,0 +1,154 @@
+"""Tail probabilities and their logarithms, for the distributions of this package.
+
+log_smaller(log(0.3), log(0.7))     # log(0.3), or log1p(-0.7) where that keeps more digits
+
+A probability near 1 holds few digits of what it lacks; so distributions state both tails, and
+logarithms are taken of the smaller one (M. Mächler, "Accurately computing log(1 - exp(-|a|))",
+2012).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fxad.api.custom import custom_jvp
+from fxad.numpy import abs, exp, expm1, log, log1p, maximum, sqrt, where
+from fxad.scipy.special import betainc, betaln, log_ndtr
+from fxad.scipy.special.incomplete import lentz
+from fxad.scipy.special.support import LOG_2PI, moved, slope
+from fxad.trace.array import Array
+
+LOG_2 = math.log(2)
+
+
+def log_of(part: Array, rest: Array) -> Array:
+    """log(part), from rest = 1 - part where part is the larger."""
+    upper = part > rest
+    near = log1p(-where(upper, rest, 0.5))
+    return where(upper, near, log(where(upper, 0.5, part)))
+
+
+def log_smaller(part: Array, rest: Array) -> Array:
+    """log p of part = log p and rest = log(1 - p), by the smaller of them."""
+    upper = part > rest
+    return where(upper, log1p(-exp(where(upper, rest, -1.0))), part)
+
+
+def log1mexp(x: Array) -> Array:
+    """log(1 - exp(-x)), x >= 0."""
+    small = x < LOG_2
+    near = log(-expm1(-where(small, x, 1.0)))
+    return where(small, near, log1p(-exp(-where(small, 1.0, x))))
+
+
+def log1mexp_exp(x: Array) -> Array:
+    """log(1 - exp(-exp(x))), which is x to within exp(x) / 2 far below 0."""
+    far = x < -40
+    return where(far, x, log1mexp(exp(where(far, 0.0, x))))
+
+
+def after_zero(formula: Callable[..., Any], at_zero: float) -> Callable[..., Any]:
+    """A formula of z > 0 that is a constant at 0, where its parts are infinite."""
+
+    def value(z: Array, *shapes: Array) -> Array:
+        edge = z == 0
+        return where(edge, at_zero, formula(where(edge, 1.0, z), *shapes))
+
+    return value
+
+
+def beta_above(a: Array, b: Array, x: Array) -> Array:
+    """1 - I_x(a, b); without 1 - x, which would round x away, where x is small."""
+    low = x < (a + 1) / (a + b + 2)
+    first, second, at = where(low, a, b), where(low, b, a), where(low, x, 1 - x)
+    value = betainc(first, second, at)
+    return where(low, 1 - value, value)
+
+
+def sloped(function: Callable[..., Array], rate: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of z and a shape parameter with rate(value, z, shape) as its derivative in z.
+
+    At z = 0 it is a constant of the shape, as distributions that are symmetric about 0 are.
+    """
+
+    @custom_jvp
+    def call(z: Array, shape: Array) -> Array:
+        return function(z, shape)
+
+    def derivative(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        (z, shape), (dz, dshape) = primals, tangents
+        value = call(z, shape)
+
+        def in_shape() -> Array:
+            apart = where(z == 0, 1.0, z)
+            return where(z == 0, 0.0, slope(lambda v: function(apart, v), shape))
+
+        return value, moved((dz, lambda: rate(value, z, shape)), (dshape, in_shape))
+
+    call.defjvp(derivative, symbolic_zeros=True)
+    return call
+
+
+# ---------------------------------------------------------------- normal
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+def log_mass(a: Array, b: Array) -> Array:
+    """log(ndtr(b) - ndtr(a)), from the side on which both are small; -inf unless a < b.
+
+    Of a narrow interval by Gauss's rule, as the two are then nearly the same.
+    """
+    mirrored = a > 0
+    low, high = where(mirrored, -b, a), where(mirrored, -a, b)
+    some = low < high
+    low, high = where(some, low, -2.0), where(some, high, 0.0)
+    finite = maximum(low, high - 8)  # low may be -inf
+    width, middle = high - finite, 0.5 * (high + finite)
+    narrow = width * (1 + abs(middle)) < 1
+    half, centre = where(narrow, 0.5 * width, 0.5), where(narrow, middle, 0.0)
+    total: Any = 0.0
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        step = half * float(node)
+        total = total + float(weight) * exp(-step * (centre + 0.5 * step))
+    inner = log(half * total) - 0.5 * (centre * centre + LOG_2PI)
+    top = log_ndtr(high)
+    endless = low == -math.inf
+    below = log_ndtr(where(narrow | endless, high - 1, low))
+    outer = top + where(endless, 0.0, log1mexp(top - below))
+    return where(some, where(narrow, inner, outer), -math.inf)
+
+
+# ---------------------------------------------------------------- Student
+
+
+def log1p_square(ratio: Array) -> Array:
+    """log(1 + ratio**2) of a ratio whose square may overflow."""
+    large = ratio > 1e8
+    small = where(large, 1.0, ratio)
+    return where(large, 2 * log(where(large, ratio, 1.0)), log1p(small * small))
+
+
+def log_t_tail(size: Array, df: Array) -> Array:
+    """log of Student's probability above size > 0; fast for size >= 1.
+
+    I_x(df / 2, 1 / 2) / 2 at x = df / (df + size**2) by DLMF 8.17.8 and Pfaff's transformation, so
+    that x, which is near 1 for large df, does not occur: a power times
+    F(1, 1/2; df / 2 + 1; -df / size**2) by Gauss's continued fraction (DLMF 15.7.5), all of whose
+    terms are positive. For large df it is Laplace's, of the normal tail.
+    """
+    ratio = size / sqrt(df)
+    inverse = 1 / ratio
+    inverse = inverse * inverse
+    one = 0 * inverse + 1
+
+    def numerator(k: Array) -> Array:
+        return (df + k - 1) / (df + 2 * k - 2) * (k / (df + 2 * k) * inverse)
+
+    fraction = lentz(numerator, lambda k: one, one)
+    power = 0.5 * log1p(inverse) - 0.5 * df * log1p_square(ratio)
+    return power - log(df) - betaln(0.5 * df, 0.5) - log(fraction)
