@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.core.errors import BadArgument
-from fxad.numpy import arange, exp, floor, isnan, log, log1p, sum, where
+from fxad.numpy import arange, exp, expm1, floor, isnan, log, log1p, sum, where
 from fxad.numpy.core import promoted
-from fxad.scipy.special import betainc, betaln, gammaincc, gammaln, xlog1py, xlogy
+from fxad.scipy.special import betainc, betaln, gammainc, gammaincc, gammaln, xlog1py, xlogy
+from fxad.scipy.stats.tails import beta_above, log1mexp, log_of
 from fxad.trace.array import Array
 
 
@@ -29,14 +30,13 @@ class Discrete:
         name: str,
         shapes: Sequence[str],
         *,
-        logpmf: Callable[..., Any],
-        cdf: Callable[..., Any] | None,
         least: int = 0,
         most: Callable[..., Any] = lambda *shapes: math.inf,
+        **formulas: Callable[..., Any],
     ) -> None:
         self.name = name
         self.shapes = tuple(shapes)
-        self._logpmf, self._cdf = logpmf, cdf
+        self._formulas = formulas
         self._least, self._most = least, most
 
     def __repr__(self) -> str:
@@ -60,36 +60,48 @@ class Discrete:
         """Logarithm of the probability of k; -inf outside the support."""
         n, *shapes = self._arguments("logpmf", k, args, named)
         inside = (n >= self._least) & (n <= self._most(*shapes)) & (n == floor(n))
-        value = self._logpmf(where(inside, n, float(self._least)), *shapes)
+        value = self._formula("logpmf")(where(inside, n, float(self._least)), *shapes)
         return where(isnan(n), math.nan, where(inside, value, -math.inf))
 
     def pmf(self, k: Any, *args: Any, **named: Any) -> Array:
         """Probability of k."""
         return exp(self.logpmf(k, *args, **named))
 
-    def cdf(self, k: Any, *args: Any, **named: Any) -> Array:
-        """Probability of a value up to k."""
-        if self._cdf is None:
-            raise BadArgument(f"{self.name}: cdf has no closed form; add up pmf")
-        n, *shapes = self._arguments("cdf", k, args, named)
+    def _formula(self, name: str) -> Callable[..., Any]:
+        """A formula; logarithms by default those of cdf and sf."""
+        if name in ("logcdf", "logsf") and name not in self._formulas:
+            part, rest = map(self._formula, ("cdf", "sf") if name == "logcdf" else ("sf", "cdf"))
+            return lambda k, *shapes: log_of(part(k, *shapes), rest(k, *shapes))
+        if name not in self._formulas:
+            raise BadArgument(f"{self.name}: {name} has no closed form; add up pmf")
+        return self._formulas[name]
+
+    def _at(self, name: str, k: Any, args: tuple, named: Any, below: float, above: float) -> Array:
+        """A formula at the whole number up to k, constants outside the support, NaN at NaN."""
+        formula = self._formula(name)
+        n, *shapes = self._arguments(name, k, args, named)
         whole = floor(n)
-        above = whole >= self._most(*shapes)
-        inside = (whole >= self._least) & ~above
-        value = self._cdf(where(inside, whole, float(self._least)), *shapes)
-        value = where(inside, value, where(above, 1.0, 0.0))
+        beyond = whole >= self._most(*shapes)
+        inside = (whole >= self._least) & ~beyond
+        value = formula(where(inside, whole, float(self._least)), *shapes)
+        value = where(inside, value, where(beyond, above, below))
         return where(isnan(n), math.nan, value)
 
+    def cdf(self, k: Any, *args: Any, **named: Any) -> Array:
+        """Probability of a value up to k."""
+        return self._at("cdf", k, args, named, 0.0, 1.0)
+
     def sf(self, k: Any, *args: Any, **named: Any) -> Array:
-        """Probability of a value above k."""
-        return 1 - self.cdf(k, *args, **named)
+        """Probability of a value above k, accurate in the upper tail."""
+        return self._at("sf", k, args, named, 1.0, 0.0)
 
     def logcdf(self, k: Any, *args: Any, **named: Any) -> Array:
-        """log(cdf)."""
-        return log(self.cdf(k, *args, **named))
+        """log(cdf), accurate in both tails."""
+        return self._at("logcdf", k, args, named, -math.inf, 0.0)
 
     def logsf(self, k: Any, *args: Any, **named: Any) -> Array:
-        """log(sf)."""
-        return log(self.sf(k, *args, **named))
+        """log(sf), accurate in both tails."""
+        return self._at("logsf", k, args, named, 0.0, -math.inf)
 
 
 class Bernoulli(Discrete):
@@ -126,6 +138,7 @@ poisson = Poisson(
     ("mu",),
     logpmf=lambda k, mu: xlogy(k, mu) - gammaln(k + 1) - mu,
     cdf=lambda k, mu: gammaincc(k + 1, mu),
+    sf=lambda k, mu: gammainc(k + 1, mu),
 )
 bernoulli = Bernoulli(
     "bernoulli",
@@ -133,13 +146,24 @@ bernoulli = Bernoulli(
     most=lambda p: 1.0,
     logpmf=lambda k, p: xlogy(k, p) + xlog1py(1 - k, -p),
     cdf=lambda k, p: 1 - p,
+    sf=lambda k, p: p,
+    logcdf=lambda k, p: log1p(-p),
+    logsf=lambda k, p: log(p),
 )
+
+
+def _left(k: Array, n: Array) -> Array:
+    """n - k, and 1 where that is not positive: outside, where another value is chosen."""
+    return where(k < n, n - k, 1.0)
+
+
 binom = Discrete(
     "binom",
     ("n", "p"),
     most=lambda n, p: n,
     logpmf=lambda k, n, p: xlogy(k, p) + xlog1py(n - k, -p) - betaln(1 + n - k, 1 + k) - log1p(n),
-    cdf=lambda k, n, p: betainc(where(k < n, n - k, 1.0), k + 1, 1 - p),
+    cdf=lambda k, n, p: beta_above(k + 1, _left(k, n), p),
+    sf=lambda k, n, p: betainc(k + 1, _left(k, n), p),
 )
 betabinom = Discrete(
     "betabinom",
@@ -148,14 +172,16 @@ betabinom = Discrete(
     logpmf=lambda k, n, a, b: (
         betaln(k + a, n - k + b) - betaln(a, b) - log1p(n) - betaln(n - k + 1, k + 1)
     ),
-    cdf=None,
 )
 geom = Discrete(
     "geom",
     ("p",),
     least=1,
     logpmf=lambda k, p: xlog1py(k - 1, -p) + log(p),
-    cdf=lambda k, p: 1 - exp(xlog1py(k, -p)),
+    cdf=lambda k, p: -expm1(xlog1py(k, -p)),
+    sf=lambda k, p: exp(xlog1py(k, -p)),
+    logcdf=lambda k, p: log1mexp(-xlog1py(k, -p)),
+    logsf=lambda k, p: xlog1py(k, -p),
 )
 nbinom = Discrete(
     "nbinom",
@@ -164,4 +190,5 @@ nbinom = Discrete(
         gammaln(k + n) - gammaln(n) - gammaln(k + 1) + xlogy(n, p) + xlog1py(k, -p)
     ),
     cdf=lambda k, n, p: betainc(n, k + 1, p),
+    sf=lambda k, n, p: beta_above(n, k + 1, p),
 )
