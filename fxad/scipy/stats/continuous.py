@@ -42,6 +42,10 @@ from fxad.scipy.stats.tails import (
     log1mexp,
     log1mexp_exp,
     log1p_square,
+    log_beta_above,
+    log_beta_below,
+    log_gamma_above,
+    log_gamma_below,
     log_mass,
     log_of,
     log_smaller,
@@ -254,6 +258,8 @@ gamma = Continuous(
     logpdf=lambda z, a: xlogy(a - 1, z) - z - gammaln(a),
     cdf=lambda z, a: gammainc(a, z),
     sf=lambda z, a: gammaincc(a, z),
+    logcdf=log_gamma_below,
+    logsf=log_gamma_above,
 )
 chi2 = Continuous(
     "chi2",
@@ -262,6 +268,8 @@ chi2 = Continuous(
     logpdf=lambda z, df: xlogy(df / 2 - 1, z / 2) - z / 2 - gammaln(df / 2) - math.log(2),
     cdf=lambda z, df: gammainc(df / 2, z / 2),
     sf=lambda z, df: gammaincc(df / 2, z / 2),
+    logcdf=lambda z, df: log_gamma_below(z / 2, df / 2),
+    logsf=lambda z, df: log_gamma_above(z / 2, df / 2),
 )
 beta = Continuous(
     "beta",
@@ -270,6 +278,8 @@ beta = Continuous(
     logpdf=lambda z, a, b: xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b),
     cdf=lambda z, a, b: betainc(a, b, z),
     sf=lambda z, a, b: beta_above(a, b, z),
+    logcdf=log_beta_below,
+    logsf=log_beta_above,
 )
 weibull_min = Continuous(
     "weibull_min",
@@ -438,17 +448,29 @@ def _gennorm_cdf_value(z: Array, beta: Array) -> Array:
     return where(z < 0, tail, 1 - tail)
 
 
+def _gennorm_logcdf_value(z: Array, beta: Array) -> Array:
+    log_tail = log_gamma_above(abs(z) ** beta, 1 / beta) - LOG_2
+    return where(z < 0, log_tail, log1p(-exp(log_tail)))
+
+
 def _gennorm_density(value: Array, z: Array, beta: Array) -> Array:
     return exp(_gennorm_logpdf(z, beta))
 
 
+def _gennorm_logcdf_slope(value: Array, z: Array, beta: Array) -> Array:
+    return exp(_gennorm_logpdf(z, beta) - value)
+
+
 _gennorm_cdf = sloped(_gennorm_cdf_value, _gennorm_density)
+_gennorm_logcdf = sloped(_gennorm_logcdf_value, _gennorm_logcdf_slope)
 gennorm = Continuous(
     "gennorm",
     ("beta",),
     logpdf=_gennorm_logpdf,
     cdf=_gennorm_cdf,
     sf=lambda z, beta: _gennorm_cdf(-z, beta),
+    logcdf=_gennorm_logcdf,
+    logsf=lambda z, beta: _gennorm_logcdf(-z, beta),
 )
 vonmises = Continuous(
     "vonmises",

@@ -15,7 +15,15 @@ from fxad.core.errors import BadArgument
 from fxad.numpy import arange, exp, expm1, floor, isnan, log, log1p, sum, where
 from fxad.numpy.core import promoted
 from fxad.scipy.special import betainc, betaln, gammainc, gammaincc, gammaln, xlog1py, xlogy
-from fxad.scipy.stats.tails import beta_above, log1mexp, log_of
+from fxad.scipy.stats.tails import (
+    beta_above,
+    log1mexp,
+    log_beta_above,
+    log_beta_below,
+    log_gamma_above,
+    log_gamma_below,
+    log_of,
+)
 from fxad.trace.array import Array
 
 
@@ -139,6 +147,8 @@ poisson = Poisson(
     logpmf=lambda k, mu: xlogy(k, mu) - gammaln(k + 1) - mu,
     cdf=lambda k, mu: gammaincc(k + 1, mu),
     sf=lambda k, mu: gammainc(k + 1, mu),
+    logcdf=lambda k, mu: log_gamma_above(mu, k + 1),
+    logsf=lambda k, mu: log_gamma_below(mu, k + 1),
 )
 bernoulli = Bernoulli(
     "bernoulli",
@@ -164,6 +174,8 @@ binom = Discrete(
     logpmf=lambda k, n, p: xlogy(k, p) + xlog1py(n - k, -p) - betaln(1 + n - k, 1 + k) - log1p(n),
     cdf=lambda k, n, p: beta_above(k + 1, _left(k, n), p),
     sf=lambda k, n, p: betainc(k + 1, _left(k, n), p),
+    logcdf=lambda k, n, p: log_beta_above(p, k + 1, _left(k, n)),
+    logsf=lambda k, n, p: log_beta_below(p, k + 1, _left(k, n)),
 )
 betabinom = Discrete(
     "betabinom",
@@ -191,4 +203,6 @@ nbinom = Discrete(
     ),
     cdf=lambda k, n, p: betainc(n, k + 1, p),
     sf=lambda k, n, p: beta_above(n, k + 1, p),
+    logcdf=lambda k, n, p: log_beta_below(p, n, k + 1),
+    logsf=lambda k, n, p: log_beta_above(p, n, k + 1),
 )

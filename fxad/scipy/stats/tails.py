@@ -16,8 +16,18 @@ from typing import Any
 import numpy as np
 
 from fxad.api.custom import custom_jvp
-from fxad.numpy import abs, exp, expm1, log, log1p, maximum, sqrt, where
-from fxad.scipy.special import betainc, betaln, log_ndtr
+from fxad.numpy import abs, exp, expm1, floor, log, log1p, maximum, sqrt, where
+from fxad.scipy.special import (
+    betainc,
+    betaln,
+    gammainc,
+    gammaincc,
+    gammaln,
+    log_ndtr,
+    xlog1py,
+    xlogy,
+)
+from fxad.scipy.special.gammas import stirling_rest
 from fxad.scipy.special.incomplete import lentz
 from fxad.scipy.special.support import LOG_2PI, moved, slope
 from fxad.trace.array import Array
@@ -70,27 +80,127 @@ def beta_above(a: Array, b: Array, x: Array) -> Array:
 
 
 def sloped(function: Callable[..., Array], rate: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of z and a shape parameter with rate(value, z, shape) as its derivative in z.
+    """A function of z and shape parameters with rate(value, z, *shapes) as its derivative in z.
 
-    At z = 0 it is a constant of the shape, as distributions that are symmetric about 0 are.
+    At z = 0 it is a constant of the shapes, as distributions that are symmetric about 0 are.
     """
 
     @custom_jvp
-    def call(z: Array, shape: Array) -> Array:
-        return function(z, shape)
+    def call(z: Array, *shapes: Array) -> Array:
+        return function(z, *shapes)
 
     def derivative(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        (z, shape), (dz, dshape) = primals, tangents
-        value = call(z, shape)
+        (z, *shapes), (dz, *moves) = primals, tangents
+        value = call(z, *shapes)
+        apart = where(z == 0, 1.0, z)
 
-        def in_shape() -> Array:
-            apart = where(z == 0, 1.0, z)
-            return where(z == 0, 0.0, slope(lambda v: function(apart, v), shape))
+        def in_shape(i: int) -> Array:
+            along = slope(lambda v: function(apart, *shapes[:i], v, *shapes[i + 1 :]), shapes[i])
+            return where(z == 0, 0.0, along)
 
-        return value, moved((dz, lambda: rate(value, z, shape)), (dshape, in_shape))
+        parts = [(move, lambda i=i: in_shape(i)) for i, move in enumerate(moves)]
+        return value, moved((dz, lambda: rate(value, z, *shapes)), *parts)
 
     call.defjvp(derivative, symbolic_zeros=True)
     return call
+
+
+# ---------------------------------------------------------------- gamma
+
+_FAR = 1e-25  # tails below are computed by their logarithms; float32 ends at 1e-38
+
+
+def _log_gamma_power(a: Array, x: Array) -> Array:
+    """log(x**a exp(-x) / Gamma(a + 1)), by Stirling's series for a >= 8."""
+    large = a >= 8
+    size = where(large, a, 8.0)
+    off = (x - size) / size
+    near = abs(off) < 0.5
+    ratio = where(near, log1p(where(near, off, 0.0)), log(x / size))
+    stirling = size * (ratio - off) - stirling_rest(size) - 0.5 * (LOG_2PI + log(size))
+    return where(large, stirling, a * log(x) - x - gammaln(a + 1))
+
+
+def _far_below(a: Array, x: Array) -> Array:
+    """log P(a, x), x < a: the power times F(1; a + 1; x) by DLMF 13.5.1."""
+
+    def numerator(k: Array) -> Array:
+        half = floor(0.5 * k)
+        odd = where(k == 1, 1.0, a + half)
+        return where(k == 2 * half, half, -odd) * x
+
+    return _log_gamma_power(a, x) - log(lentz(numerator, lambda k: a + k, 0 * x + 1))
+
+
+def _far_above(a: Array, x: Array) -> Array:
+    """log Q(a, x), x > a + 1, by DLMF 8.9.2."""
+    fraction = lentz(lambda k: -k * (k - a), lambda k: x + 2 * k + 1 - a, x + 1 - a)
+    return _log_gamma_power(a, x) + log(a) - log(fraction)
+
+
+def _log_gamma(x: Array, a: Array, above: bool) -> Array:
+    below, rest = gammainc(a, x), gammaincc(a, x)
+    part, rest = (rest, below) if above else (below, rest)
+    far = (part < _FAR) & (x > 0)
+    value = log_of(where(far, 0.5, part), where(far, 0.5, rest))
+    if above:
+        tail = _far_above(where(far, a, 1.0), where(far, x, 50.0))
+    else:
+        tail = _far_below(where(far, a, 50.0), where(far, x, 1.0))
+    return where(far, tail, value)
+
+
+def _gamma_rate(value: Array, x: Array, a: Array) -> Array:
+    return exp(_log_gamma_power(a, x) + log(a / x) - value)
+
+
+# log P(a, x) and log Q(a, x) of x and a, finite where the probabilities underflow
+log_gamma_below = after_zero(sloped(lambda x, a: _log_gamma(x, a, False), _gamma_rate), -math.inf)
+log_gamma_above = after_zero(
+    sloped(lambda x, a: _log_gamma(x, a, True), lambda v, x, a: -_gamma_rate(v, x, a)), 0.0
+)
+
+
+# ---------------------------------------------------------------- beta
+
+
+def _far_beta(a: Array, b: Array, x: Array, log_x: Array, log_y: Array) -> Array:
+    """log I_x(a, b) at x < (a + 1) / (a + b + 2), y = 1 - x, by DLMF 8.17.22."""
+
+    def numerator(k: Array) -> Array:
+        m = floor(0.5 * k)
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        return where(k == 2 * m, even, odd)
+
+    one = 0 * x + 1
+    fraction = lentz(numerator, lambda k: one, one)
+    return a * log_x + b * log_y - betaln(a, b) - log(a) - log(fraction)
+
+
+def _log_beta(x: Array, a: Array, b: Array, above: bool) -> Array:
+    below, rest = betainc(a, b, x), beta_above(a, b, x)
+    part, rest = (rest, below) if above else (below, rest)
+    far = (part < _FAR) & (x > 0) & (x < 1)
+    value = log_of(where(far, 0.5, part), where(far, 0.5, rest))
+    a, b, x = where(far, a, 2.0), where(far, b, 2.0), where(far, x, 0.5)
+    logs = log(x), log1p(-x)
+    tail = _far_beta(b, a, 1 - x, logs[1], logs[0]) if above else _far_beta(a, b, x, *logs)
+    return where(far, tail, value)
+
+
+def _beta_rate(value: Array, x: Array, a: Array, b: Array) -> Array:
+    inside = (x > 0) & (x < 1)
+    safe = where(inside, x, 0.5)
+    density = xlogy(a - 1, safe) + xlog1py(b - 1, -safe) - betaln(a, b)
+    return where(inside, exp(density - where(inside, value, 0.0)), 0.0)
+
+
+# log I_x(a, b) and log(1 - I_x(a, b)) of x, a and b, finite where the probabilities underflow
+log_beta_below = sloped(lambda x, a, b: _log_beta(x, a, b, False), _beta_rate)
+log_beta_above = sloped(
+    lambda x, a, b: _log_beta(x, a, b, True), lambda v, x, a, b: -_beta_rate(v, x, a, b)
+)
 
 
 # ---------------------------------------------------------------- normal
