@@ -13,7 +13,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.core.errors import BadArgument
-from fxad.numpy import abs, arctan2, cos, exp, expm1, isnan, log, log1p, minimum, sqrt, tan, where
+from fxad.numpy import (
+    abs,
+    arctan2,
+    cos,
+    exp,
+    expm1,
+    isnan,
+    log,
+    log1p,
+    minimum,
+    sin,
+    sqrt,
+    tan,
+    where,
+)
 from fxad.numpy.core import promoted
 from fxad.scipy.special import (
     betainc,
@@ -111,12 +125,15 @@ class Continuous:
         z = (x - loc) / scale
         low, high = self._support(*shapes)
         inside = (z >= low) & (z <= high)
-        inside = inside if name == "logpdf" else inside & (abs(z) < math.inf)
+        if name != "logpdf":
+            inside = inside & (abs(z) < math.inf)
+        if name in ("logcdf", "logsf"):  # -inf at an end, where slopes are infinite or NaN
+            inside = inside & (z > low if name == "logcdf" else z < high)
         inner = where(low > -math.inf, low + 0.5 * minimum(high - low, 1), minimum(high, 0) - 0.5)
         safe = where(inside, z, inner)
         value = self._formula(name)(safe, *shapes)
         value = value - log(scale) if scaled else value
-        value = where(inside, value, where((z < low) | (z == -math.inf), below, above))
+        value = where(inside, value, where(z < inner, below, above))
         return where(isnan(z) | (scale <= 0), math.nan, value)
 
     def logpdf(self, x: Any, *args: Any, **named: Any) -> Array:
@@ -477,9 +494,41 @@ vonmises = Continuous(
     ("kappa",),
     logpdf=lambda z, kappa: kappa * (cos(z) - 1) - log(i0e(kappa)) - LOG_2PI,
 )
+
+
+def _turn(half: Array, c: Array) -> tuple[Array, Array]:
+    """(1 + c) sin and (1 - c) cos of half an angle, whose direction is pi times the share of the
+    wrapped Cauchy distribution up to the angle; the sine is not negative up to 2 pi, as rounded."""
+    return (1 + c) * abs(sin(half)), (1 - c) * cos(half)
+
+
+def _wrapcauchy_cdf(z: Array, c: Array) -> Array:
+    y, x = _turn(0.5 * z, c)
+    return arctan2(y, x) / math.pi
+
+
+def _wrapcauchy_sf(z: Array, c: Array) -> Array:
+    y, x = _turn(0.5 * z, c)
+    return arctan2(y, -x) / math.pi
+
+
+def _wrapcauchy_ppf(q: Array, c: Array) -> Array:
+    y, x = _turn(math.pi * q, -c)
+    return 2 * arctan2(y, x)
+
+
+def _wrapcauchy_isf(q: Array, c: Array) -> Array:
+    y, x = _turn(math.pi * q, -c)
+    return 2 * arctan2(y, -x)
+
+
 wrapcauchy = Continuous(
     "wrapcauchy",
     ("c",),
     support=lambda c: (0.0, 2 * math.pi),
     logpdf=lambda z, c: log1p(-c * c) - LOG_2PI - log1p(c * c - 2 * c * cos(z)),
+    cdf=_wrapcauchy_cdf,
+    sf=_wrapcauchy_sf,
+    ppf=_wrapcauchy_ppf,
+    isf=_wrapcauchy_isf,
 )

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fxad.core.errors import BadArgument
-from fxad.numpy import arange, exp, expm1, floor, isnan, log, log1p, sum, where
+from fxad.numpy import arange, ceil, exp, expm1, floor, isnan, log, log1p, maximum, sum, where
 from fxad.numpy.core import promoted
-from fxad.scipy.special import betainc, betaln, gammainc, gammaincc, gammaln, xlog1py, xlogy
+from fxad.scipy.special import betainc, betaln, entr, gammainc, gammaincc, gammaln, xlog1py, xlogy
 from fxad.scipy.stats.tails import (
     beta_above,
     log1mexp,
@@ -121,6 +121,50 @@ class Bernoulli(Discrete):
         inside = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
         return where(inside, where(q <= 1 - p, 0.0, 1.0), math.nan)
 
+    def isf(self, q: Any, p: Any) -> Array:
+        """The least k whose sf is at most q; NaN for a q or a p outside [0, 1]."""
+        q, p = promoted("bernoulli.isf", q, p, inexact=True, numbers=False)
+        inside = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
+        return where(inside, where(p <= q, 0.0, 1.0), math.nan)
+
+    def entropy(self, p: Any) -> Array:
+        """-p log p - (1 - p) log(1 - p), in nats; NaN for a p outside [0, 1]."""
+        (p,) = promoted("bernoulli.entropy", p, inexact=True, numbers=False)
+        inside = (p >= 0) & (p <= 1)
+        return where(inside, entr(p) - xlog1py(1 - p, -p), math.nan)
+
+
+class Geometric(Discrete):
+    """Trials up to the first success."""
+
+    def ppf(self, q: Any, p: Any, loc: Any = 0) -> Array:
+        """The least k whose cdf is at least q: the logarithms' ratio, or 1 less if rounded up."""
+        q, p, loc = promoted("geom.ppf", q, p, loc, inexact=True, numbers=False)
+        safe = where((q >= 0) & (q <= 1), q, 0.5)
+        k = maximum(ceil(log1p(-safe) / log1p(-p)), 1)
+        k = where((k > 1) & (self.cdf(k - 1, p) >= safe), k - 1, k)
+        return self._whole(k, q, p, loc, q == 0)
+
+    def isf(self, q: Any, p: Any, loc: Any = 0) -> Array:
+        """The least k whose sf is at most q, accurate for small q."""
+        q, p, loc = promoted("geom.isf", q, p, loc, inexact=True, numbers=False)
+        safe = where((q >= 0) & (q <= 1), q, 0.5)
+        k = maximum(ceil(log(safe) / log1p(-p)), 1)
+        k = where((k > 1) & (self.sf(k - 1, p) <= safe), k - 1, k)
+        return self._whole(k, q, p, loc, q == 1)
+
+    def _whole(self, k: Array, q: Array, p: Array, loc: Array, none: Array) -> Array:
+        """k + loc, 0 + loc where no probability is asked for, NaN outside of the domain."""
+        inside = (q >= 0) & (q <= 1) & (p > 0) & (p <= 1)
+        return where(inside, where(none, 0.0, k) + loc, math.nan)
+
+    def entropy(self, p: Any, loc: Any = 0) -> Array:
+        """-log p - (1 - p) log(1 - p) / p, in nats; NaN unless 0 < p <= 1."""
+        p, _ = promoted("geom.entropy", p, loc, inexact=True, numbers=False)
+        inside = (p > 0) & (p <= 1)
+        safe = where(inside, p, 1.0)
+        return where(inside, -log(safe) - xlog1py(1 - safe, -safe) / safe, math.nan)
+
 
 class Poisson(Discrete):
     """Counts of events that are independent of each other."""
@@ -185,7 +229,7 @@ betabinom = Discrete(
         betaln(k + a, n - k + b) - betaln(a, b) - log1p(n) - betaln(n - k + 1, k + 1)
     ),
 )
-geom = Discrete(
+geom = Geometric(
     "geom",
     ("p",),
     least=1,
