@@ -255,6 +255,8 @@ FAR = [
     ("t", "logcdf", -7.0, (10000.0,), -27.322055322115695),
     ("t", "logsf", -7.0, (10000.0,), -1.3620157803408415e-12),
     ("t", "cdf", -1.5, (3.0,), 0.11529193262241152),
+    ("t", "cdf", -2.0, (0.0009765625,), 0.4976366139924228),
+    ("t", "cdf", -2.0, (1e30,), 0.02275013194817921),
     ("t", "logcdf", -1.5, (3.0,), -2.1602878227377666),
     ("t", "logsf", -1.5, (3.0,), -0.12249755576237246),
     ("t", "cdf", -10000000000.0, (0.5,), 3.207009754142229e-06),
@@ -412,6 +414,7 @@ def test_wrapcauchy_on_all_of_the_circle(dtype: Any) -> None:
     small = stats.wrapcauchy.cdf(dtype(1e-10), c)
     assert float(small) == pytest.approx(1e-10 * 1.4 / 0.6 / (2 * math.pi), rel=1e-6)
     assert float(stats.wrapcauchy.ppf(small, c)) == pytest.approx(1e-10, rel=1e-6)
+    assert math.isnan(stats.wrapcauchy.cdf(dtype(1), dtype(1.5)))
 
 
 def test_quantiles_and_entropies_of_trials() -> None:

@@ -499,6 +499,7 @@ vonmises = Continuous(
 def _turn(half: Array, c: Array) -> tuple[Array, Array]:
     """(1 + c) sin and (1 - c) cos of half an angle, whose direction is pi times the share of the
     wrapped Cauchy distribution up to the angle; the sine is not negative up to 2 pi, as rounded."""
+    c = where(abs(c) < 1, c, math.nan)
     return (1 + c) * abs(sin(half)), (1 - c) * cos(half)
 
 

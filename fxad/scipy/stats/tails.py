@@ -257,7 +257,7 @@ def log_t_tail(size: Array, df: Array) -> Array:
     one = 0 * inverse + 1
 
     def numerator(k: Array) -> Array:
-        return (df + k - 1) / (df + 2 * k - 2) * (k / (df + 2 * k) * inverse)
+        return (df + (k - 1)) / (df + (2 * k - 2)) * (k / (df + 2 * k) * inverse)
 
     fraction = lentz(numerator, lambda k: one, one)
     power = 0.5 * log1p(inverse) - 0.5 * df * log1p_square(ratio)
