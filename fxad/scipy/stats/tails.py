@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from fxad.api.custom import custom_jvp
-from fxad.numpy import abs, exp, expm1, floor, log, log1p, maximum, sqrt, where
+from fxad.core import dtypes as dt
+from fxad.lax.loops import fori_loop
+from fxad.numpy import abs, exp, expm1, floor, log, log1p, maximum, ones, sqrt, where
 from fxad.scipy.special import (
     betainc,
     betaln,
@@ -244,21 +246,30 @@ def log1p_square(ratio: Array) -> Array:
 
 
 def log_t_tail(size: Array, df: Array) -> Array:
-    """log of Student's probability above size > 0; fast for size >= 1.
+    """log of Student's probability above size >= 1.
 
     I_x(df / 2, 1 / 2) / 2 at x = df / (df + size**2) by DLMF 8.17.8 and Pfaff's transformation, so
     that x, which is near 1 for large df, does not occur: a power times
     F(1, 1/2; df / 2 + 1; -df / size**2) by Gauss's continued fraction (DLMF 15.7.5), all of whose
     terms are positive. For large df it is Laplace's, of the normal tail.
+
+    As many terms as size = 1 takes, from the last one, whose rest is as if all that follow equalled
+    it: forward, with df large, the rounding of the factors exceeds what tells that they have ended.
     """
     ratio = size / sqrt(df)
     inverse = 1 / ratio
     inverse = inverse * inverse
-    one = 0 * inverse + 1
 
-    def numerator(k: Array) -> Array:
+    def numerator(k: Any) -> Array:
         return (df + (k - 1)) / (df + (2 * k - 2)) * (k / (df + 2 * k) * inverse)
 
-    fraction = lentz(numerator, lambda k: one, one)
+    def outward(i: Any, state: Any) -> tuple[Array, Array]:
+        k, value = state
+        return k - 1, 1 + numerator(k) / value
+
+    terms = 40 if size.dtype == dt.float32 else 200  # to within the rounding of 1
+    rest = 0.5 + sqrt(0.25 + numerator(terms + 1.0))
+    last = terms * ones((), size.dtype)
+    fraction = fori_loop(0, terms, outward, (last, rest))[1]
     power = 0.5 * log1p(inverse) - 0.5 * df * log1p_square(ratio)
     return power - log(df) - betaln(0.5 * df, 0.5) - log(fraction)
