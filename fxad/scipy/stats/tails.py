@@ -18,7 +18,7 @@ import numpy as np
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.lax.loops import fori_loop
-from fxad.numpy import abs, exp, expm1, floor, log, log1p, maximum, ones, sqrt, where
+from fxad.numpy import abs, exp, expm1, log, log1p, maximum, ones, sqrt, where
 from fxad.scipy.special import (
     betainc,
     betaln,
@@ -30,7 +30,7 @@ from fxad.scipy.special import (
     xlogy,
 )
 from fxad.scipy.special.gammas import stirling_rest
-from fxad.scipy.special.incomplete import lentz
+from fxad.scipy.special.incomplete import _beta_fraction, _gamma_fraction, _gamma_series
 from fxad.scipy.special.support import LOG_2PI, moved, slope
 from fxad.trace.array import Array
 
@@ -124,20 +124,13 @@ def _log_gamma_power(a: Array, x: Array) -> Array:
 
 
 def _far_below(a: Array, x: Array) -> Array:
-    """log P(a, x), x < a: the power times F(1; a + 1; x) by DLMF 13.5.1."""
-
-    def numerator(k: Array) -> Array:
-        half = floor(0.5 * k)
-        odd = where(k == 1, 1.0, a + half)
-        return where(k == 2 * half, half, -odd) * x
-
-    return _log_gamma_power(a, x) - log(lentz(numerator, lambda k: a + k, 0 * x + 1))
+    """log P(a, x), x < a."""
+    return _log_gamma_power(a, x) + log(_gamma_series(a, x))
 
 
 def _far_above(a: Array, x: Array) -> Array:
-    """log Q(a, x), x > a + 1, by DLMF 8.9.2."""
-    fraction = lentz(lambda k: -k * (k - a), lambda k: x + 2 * k + 1 - a, x + 1 - a)
-    return _log_gamma_power(a, x) + log(a) - log(fraction)
+    """log Q(a, x), x > a + 1."""
+    return _log_gamma_power(a, x) + log(a * _gamma_fraction(a, x))
 
 
 def _log_gamma(x: Array, a: Array, above: bool) -> Array:
@@ -167,17 +160,8 @@ log_gamma_above = after_zero(
 
 
 def _far_beta(a: Array, b: Array, x: Array, log_x: Array, log_y: Array) -> Array:
-    """log I_x(a, b) at x < (a + 1) / (a + b + 2), y = 1 - x, by DLMF 8.17.22."""
-
-    def numerator(k: Array) -> Array:
-        m = floor(0.5 * k)
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        return where(k == 2 * m, even, odd)
-
-    one = 0 * x + 1
-    fraction = lentz(numerator, lambda k: one, one)
-    return a * log_x + b * log_y - betaln(a, b) - log(a) - log(fraction)
+    """log I_x(a, b) at x < (a + 1) / (a + b + 2), y = 1 - x."""
+    return a * log_x + b * log_y - betaln(a, b) + log(_beta_fraction(a, b, x) / a)
 
 
 def _log_beta(x: Array, a: Array, b: Array, above: bool) -> Array:
