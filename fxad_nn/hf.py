@@ -27,10 +27,10 @@ from fxad.core.schema import (
     anything,
     check,
     mapping,
-    one_of,
     read,
     record,
     shown,
+    string,
 )
 from fxad.core.sizes import parse_bytes
 from fxad.errors import BadArgument
@@ -58,7 +58,7 @@ FLOATS = (*DTYPES, "float64")
 CONFIG, GENERATION = "config.json", "generation_config.json"
 WEIGHTS, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
-KIND = record({"model_type": one_of(*FAMILIES)}, others=anything)
+KIND = record({"model_type": string()}, others=anything)
 ENDS = record({}, IDS, others=anything)
 SHARD = re.compile(r"model(?:-\d{1,9})?-\d{5}-of-\d{5}\.safetensors")
 DERIVED = re.compile(r".*\.(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)")
@@ -164,6 +164,7 @@ def _read_config(directory: Path) -> tuple[Family, dict[str, Any]]:
         )
     path = _inside(directory, CONFIG)
     values = read(path, KIND, CheckpointError)
+    _require_readable(values, str(path))
     family = FAMILIES[values["model_type"]]
     values = check(values, family.schema, str(path), CheckpointError)
     if (directory / GENERATION).is_file():
@@ -171,6 +172,28 @@ def _read_config(directory: Path) -> tuple[Family, dict[str, Any]]:
         if generation.get("eos_token_id") is not None:
             values["eos_token_id"] = generation["eos_token_id"]
     return family, values
+
+
+def _require_readable(values: dict[str, Any], where: str) -> None:
+    """CheckpointError for a family that is not known, and for weights that are quantised."""
+    name, text = values["model_type"], values.get("text_config")
+    if name not in FAMILIES:
+        hint = f"; did you mean {name.lower()!r}?" if name.lower() in FAMILIES else ""
+        if isinstance(text, dict):
+            inner = text.get("model_type")
+            part = f", a {inner}, which loads if it is saved alone" if inner in [*FAMILIES] else ""
+            hint = f". Of a model of text and images, only the text part may be supported{part}"
+        raise CheckpointError(
+            f"{where}: the family {shown(name)} (model_type) is not supported; these are: "
+            f"{', '.join(FAMILIES)}{hint}"
+        )
+    if found := values.get("quantization_config"):
+        method = found.get("quant_method") if isinstance(found, dict) else found
+        raise CheckpointError(
+            f"{where} has a quantization_config ({shown(method)}): weights that other tools "
+            "quantised are not read; take the model that they were made from, and quantise it "
+            'here: load(directory, quantize="nf4"), or --quantize nf4 to fine-tune'
+        )
 
 
 def _inside(directory: Path, name: str) -> Path:

@@ -149,6 +149,7 @@ ABSENT = {
     "is_encoder_decoder": one_of(False),
     "tie_encoder_decoder": one_of(False),
     "cross_attention_hidden_size": one_of(None),
+    "quantization_config": one_of(None),
     "pruned_heads": lambda value: value if value in ({}, None) else _none_pruned(value),
 }
 """Fields of what other models have."""

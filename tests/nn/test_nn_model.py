@@ -663,7 +663,10 @@ def test_all_end_ids_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "saying"),
     [
-        ({"quantization_config": {"bits": 4}}, "unknown key 'quantization_config'"),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+            r"quantization_config \('gptq'\): .* quantize=\"nf4\"",
+        ),
         ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, "rope_scaling.type must be"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling of type linear does not hold factor"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "x": 1}}, "unknown key 'x'"),
@@ -679,7 +682,17 @@ def test_all_end_ids_are_read(tmp_path):
         ({"rope_scaling": {"type": "linear", "factor": 1e300}}, "factor must be a number"),
         ({"vocab_size": 2**31}, r"tensor '.*' has shape \(65, 16\)"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads must be empty"),
-        ({"model_type": "lama"}, "did you mean 'llama'"),
+        ({"model_type": "Llama"}, "did you mean 'llama'"),
+        (
+            {"model_type": "gemma"},
+            "'gemma' .* not supported; these are: gpt2, [a-z0-9_, ]*$",
+        ),
+        ({"model_type": 5}, "model_type must be a text"),
+        (
+            {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}},
+            "'gemma3' .* is not supported.* only the text part .* a gemma3_text, which loads",
+        ),
+        ({"model_type": "llava", "text_config": {}}, "only the text part may be supported$"),
     ],
 )
 def test_a_configuration_that_is_not_understood_names_its_field(tmp_path, changes, saying):

@@ -311,7 +311,7 @@ def test_hugging_face_directories_that_cannot_be_used(tmp_path):
     refused("a pickle")
     (tmp_path / "m" / "model.safetensors").write_bytes(b"\x80" * 20)
     refused("truncated or no safetensors file")
-    refused("model_type must be .* got 'gpt3'; did you mean 'gpt2'", model_type="gpt3")
+    refused("the family 'gpt3' .* is not supported; these are: gpt2", model_type="gpt3")
     refused(
         "activation_function must be .*; did you mean 'relu'",
         activation_function="rela",
