@@ -251,8 +251,9 @@ def _prepare(given: dict[str, Any], console: Console) -> None:
         count = len(shards)
         if count:
             say(console, f"{split}: {count} shard{'s' if count > 1 else ''}, {shards[0]} ...")
-    documents = "1 document" if made.documents == 1 else f"{made.documents:,} documents"
-    say(console, f"{documents}, {made.tokens:,} tokens in {options.out}")
+    counts = {"document": made.documents, "token": made.tokens}
+    said = [f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items()]
+    say(console, f"{', '.join(said)} in {options.out}")
     if options.val_share and not made.val:
         say(console, "no document was drawn for validation: train takes the end of the last shard")
 
@@ -355,6 +356,8 @@ def _sample(given: dict[str, Any], output: Output) -> int:
     if options.dtype not in (None, *DTYPES):
         hint = did_you_mean(options.dtype, DTYPES)
         raise ConfigError(f"--dtype must be one of {', '.join(DTYPES)}, got {options.dtype}{hint}")
+    if options.seed < 0:
+        raise ConfigError(f"--seed must be 0 or more, got {options.seed}")
     if options.system is not None and not options.chat:
         raise ConfigError("--system is for a conversation: give --chat too")
     if not directory.is_dir():

@@ -63,7 +63,7 @@ class RunOptions:
         False, "compute each block again for its gradient, to save memory (on with --quantize)"
     )
     offload: bool = option(False, "keep on the disk what blocks keep for their gradient")
-    memory: str | None = option(
+    memory: str | int | None = option(
         None, "memory that the process may take, such as 8GiB: chooses the three above"
     )
     context: int | None = option(None, "tokens per sequence (default: the preset's context)")
@@ -182,10 +182,10 @@ class TrainOptions(RunOptions):
         self._require_at_least("eval_batch", 1)
 
 
-def is_size(text: str) -> bool:
-    """Whether a text is a number of bytes, such as 8GiB."""
+def is_size(size: str | int) -> bool:
+    """Whether this is a number of bytes, such as 8GiB; a file of options may hold a plain one."""
     try:
-        return parse_bytes(text) > 0
+        return parse_bytes(size) > 0
     except fxad.errors.BadArgument:
         return False
 

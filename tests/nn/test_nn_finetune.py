@@ -484,6 +484,11 @@ def test_a_model_answers_in_a_conversation(base, tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "".join(f"{answer}\n" for answer in answers)
 
 
+def test_sampling_takes_the_seeds_that_training_takes(base, capsys):
+    assert main(["sample", str(base), "--seed", "-1"]) == 2
+    assert "--seed must be 0 or more, got -1" in capsys.readouterr().err
+
+
 def test_answers_end_and_long_conversations_lose_their_oldest_turns(base, monkeypatch):
     model, tokenizer = fxad_nn.load(base), from_directory(base)
     template = chat_template.from_directory(base)

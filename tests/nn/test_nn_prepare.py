@@ -117,6 +117,13 @@ def test_ids_beyond_16_bits_are_written_as_for_llama_3(tmp_path):
     assert not list(tmp_path.glob("*narrow*"))
 
 
+def test_one_token_is_one(tmp_path, capsys):
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"text": ""}\n{"text": "x"}\n', "utf-8")
+    assert main(["prepare", str(data), "--out", str(tmp_path / "o"), "--tokenizer", "byte"]) == 0
+    assert "2 documents, 1 token in " in capsys.readouterr().out
+
+
 def test_the_command_makes_what_train_reads(tmp_path, vocabulary, capsys):
     data = write_lines(tmp_path / "a.jsonl", [OWN] * 60)
     out = tmp_path / "data"
