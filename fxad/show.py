@@ -146,13 +146,13 @@ def pass_diffs(program: Program) -> list[tuple[str, str]]:
 
 
 class _Drawing(str):
-    """Text that a notebook draws."""
+    """An SVG, which a notebook draws."""
 
     def _repr_html_(self) -> str:
         return str(self)
 
 
-def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> _Drawing:
+def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> str:
     """A Program drawn as a graph: an HTML page that also draws the programs inside loops and
     branches, or one SVG if `path` ends in .svg (or there is none). Written to `path` if given.
     Raises BadArgument for a path that ends in neither .svg nor .html."""
@@ -160,7 +160,7 @@ def graph(thing: Any, path: str | os.PathLike[str] | None = None) -> _Drawing:
     if path is not None and not os.fspath(path).endswith((".svg", ".html")):
         raise BadArgument(f"graph: {os.fspath(path)!r} must end in .svg or .html")
     page = path is not None and not os.fspath(path).endswith(".svg")
-    drawing = _Drawing(to_html(program) if page else to_svg(program))
+    drawing = to_html(program) if page else _Drawing(to_svg(program))
     if path is not None:
         write_text(path, drawing)
     return drawing

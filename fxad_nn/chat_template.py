@@ -117,10 +117,11 @@ class ChatTemplate:
             raise DataError("an empty conversation has no text: give at least one message")
         settings = {**variables, "tools": tools}
         text, generated = self._render(messages, settings, False)
+        written = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+        trained = [at for at in written if at not in untrained]
+        self._require_calls(messages, trained, settings)
         ids, offsets = tokenizer.encode_with_offsets(text)
         process = self._process(tools)
-        self._require_calls(messages, settings)
-        written = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
         if answers.are_marked(process.source):
 
             def blocks(count: int) -> list[str]:
@@ -136,35 +137,39 @@ class ChatTemplate:
         def prefix(count: int, prompt: bool) -> str:
             return self._render(messages[:count], settings, prompt)[0]
 
-        trained = [at for at in written if at not in untrained]
         spans = answers.verified(text, len(messages), trained, prefix, tokenizer, process.where)
         return ids, answers.ended(ids, offsets, spans, tokenizer)
 
-    def _require_calls(self, messages: Sequence[Message], settings: Mapping[str, Any]) -> None:
-        """A template that knows no tools makes an empty answer of a call, which would be learned.
+    def _require_calls(
+        self, messages: Sequence[Message], trained: Collection[int], settings: Mapping[str, Any]
+    ) -> None:
+        """A template that knows no tools leaves calls out of an answer, which would be learned so.
 
         Each called function gets a name of its own, which must be in the text.
         """
-        renamed, names = [dict(message) for message in messages], {}
-        for at, message in enumerate(renamed):
-            calls = message.get("tool_calls")
-            if message["role"] != "assistant" or not isinstance(calls, list):
-                continue
-            message["tool_calls"] = calls = copy.deepcopy(calls)
-            for number, call in enumerate(calls):
+        renamed = [dict(message) for message in messages]
+        called: dict[str, tuple[int, str]] = {}
+        for at in trained:
+            calls = renamed[at]["tool_calls"] = copy.deepcopy(renamed[at].get("tool_calls"))
+            for number, call in enumerate(calls or ()):
                 function = call.get("function", call) if isinstance(call, dict) else {}
                 if isinstance(function, dict) and isinstance(function.get("name"), str):
                     name = f"called_{at}_{number}_here"
-                    names[name], function["name"] = (at, function["name"]), name
-        if not names:
+                    called[name] = at, function["name"]
+                    function["name"] = name
+        if not called:
             return
-        text, _ = self._render(renamed, settings, False)
-        for name, (at, called) in names.items():
+        try:
+            text, _ = self._render(renamed, settings, False)
+        except TemplateError:  # it looks at the names: calls are not left out
+            return
+        for name, (at, function) in called.items():
             if name not in text:
                 raise TemplateError(
                     f"{self._process(settings['tools']).where} leaves out the call of "
-                    f"{shown(called)} in message {at}, so that an empty answer would be trained; "
-                    "take a template that writes `tool_calls`, or leave such conversations out"
+                    f"{shown(function)} in message {at}, and an answer without it would be "
+                    "trained; take a template that writes `tool_calls`, or leave such "
+                    "conversations out"
                 )
 
     def _render(

@@ -192,7 +192,7 @@ def _require_readable(values: dict[str, Any], where: str) -> None:
         raise CheckpointError(
             f"{where} has a quantization_config ({shown(method)}): weights that other tools "
             "quantised are not read; take the model that they were made from, and quantise it "
-            'here: load(directory, quantize="nf4"), or --quantize nf4 to fine-tune'
+            "here: `quantize='nf4'`"
         )
 
 

@@ -96,7 +96,8 @@ class Traces:
 
 
 _all: weakref.WeakSet[Traces] = weakref.WeakSet()
-_shared: weakref.WeakKeyDictionary[Any, dict[Hashable, Traces]] = weakref.WeakKeyDictionary()
+_OfFunction = dict[Hashable, tuple[object, Traces]]  # by options: the code that was traced, traces
+_shared: weakref.WeakKeyDictionary[Any, _OfFunction] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -108,15 +109,22 @@ def traces_of(function: Callable[..., Any], options: Hashable) -> Traces:
     """
     if not isinstance(function, types.FunctionType | functools.partial):
         return Traces()
-    # A trace remembers its compiled code. A function's own code changes when a notebook reloads the
-    # module that defines it.
-    code = getattr(getattr(function, "func", function), "__code__", None)
-    settings = (options, config.isa, config.offload_memory, code)
+    settings = (options, config.isa, config.offload_memory)  # a trace remembers its compiled code
+    code = _code_of(function)
     with _lock:
         of_function = _shared.setdefault(function, {})
-        if settings not in of_function:
-            of_function[settings] = Traces()
-        return of_function[settings]
+        found = of_function.get(settings)
+        if found is None or found[0] is not code:  # a notebook has reloaded the function's module
+            found = of_function[settings] = (code, Traces())
+        return found[1]
+
+
+def _code_of(function: Any) -> object:
+    """The code that a function, or what `functools.partial` binds, has now. (That of functions that
+    it calls is not looked at: as with globals, a trace has read them.)"""
+    if isinstance(function, functools.partial):
+        function = function.func
+    return function.__code__ if isinstance(function, types.FunctionType) else None
 
 
 def clear_caches() -> None:

@@ -21,13 +21,22 @@ def at(where: str) -> str:
 
 
 _locate: Callable[[], str] = str
-_LOCATED = r"(\.py|>|\]):\d+|\(\S+:\d+\)"
+_LOCATED = r"(\.py|>):\d+|\(\S+:\d+\)"
 
 
 def set_locator(locate: Callable[[], str]) -> None:
     """Install what finds the user's line (done once, by `fxad.trace.location`)."""
     global _locate
     _locate = locate
+
+
+_render: Callable[[BaseException], list[str]] | None = None
+
+
+def set_renderer(render: Callable[[BaseException], list[str]]) -> None:
+    """Install what writes the lines of an error for IPython (`fxad.core.tracebacks`, once)."""
+    global _render
+    _render = render
 
 
 class FxadError(Exception):
@@ -44,6 +53,12 @@ class FxadError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message if re.search(_LOCATED, message) else message + at(_locate()))
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython shows where it asks errors themselves, as in `%run`."""
+        if _render is None:
+            raise NotImplementedError
+        return _render(self)
 
 
 class TraceError(FxadError, TypeError):
@@ -85,16 +100,16 @@ class ConcretizationError(TraceError):
         number = ""
         if action in ("int()", "float()", "complex()"):
             number = (
-                "The functions of math and an assignment into a NumPy array ask for one: use "
-                "those of fxad.numpy, and x.at[i].set(value). "
+                " Functions of math, and assignments into a NumPy array, ask for a number, too: "
+                "use those of fxad.numpy, and x.at[i].set(value)."
             )
         made = cls(
-            f"{action} needs a concrete value, but got the traced value {seen}{at(where)}. {number}"
+            f"{action} needs a concrete value, but got the traced value {seen}{at(where)}. "
             "While tracing, only the shape and dtype are known. "
             "For a branch use fxad.lax.cond or fxad.numpy.where; for a loop use "
             "fxad.lax.while_loop, fxad.lax.scan or fxad.lax.fori_loop; to branch on an argument "
             "of a jitted function in Python, or make a shape of it, mark it in static_argnums or "
-            "static_argnames."
+            f"static_argnames.{number}"
         )
         made._about = seen, where
         return made

@@ -6,6 +6,7 @@ IPython is never imported here: a program that runs in a shell has it loaded.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -23,3 +24,10 @@ def cell(file: str) -> str:
     named = getattr(compiler, "format_code_name", None)
     found = None if named is None else named(file)
     return "" if found is None else str(found[1])
+
+
+def before_each_cell(call: Callable[..., None]) -> None:
+    """Have IPython call this before it runs a cell; nothing where there is no shell now."""
+    events = getattr(shell(), "events", None)
+    if events is not None:
+        events.register("pre_run_cell", call)

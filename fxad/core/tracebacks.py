@@ -23,9 +23,11 @@ from typing import Any
 
 from fxad.core import notebook
 from fxad.core.config import config
-from fxad.core.errors import FxadError
+from fxad.core.errors import FxadError, set_renderer
 from fxad.core.source import FILES, PACKAGE
 
+_LIBRARIES = os.path.dirname(os.__file__) + os.sep
+_shown_before = sys.excepthook
 MODELS = os.path.join(os.path.dirname(os.path.dirname(PACKAGE)), "fxad_nn") + os.sep
 """What the names of its modules begin with, which are installed beside ours."""
 
@@ -94,10 +96,6 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
-_LIBRARIES = os.path.dirname(os.__file__) + os.sep
-_shown_before = sys.excepthook
-
-
 @contextlib.contextmanager
 def _of_the_user(error: BaseException) -> Iterator[None]:
     """Inside, an error and those it came from have the user's frames alone."""
@@ -124,7 +122,7 @@ def _show_in_shell(
     frames: TracebackType | None,
     tb_offset: int | None = None,
 ) -> None:
-    """The same for IPython, which formats it as the user has set (`%xmode`, colours, cells).
+    """`_show` for IPython, which formats it as the user has set (`%xmode`, colours, cells).
 
     `%debug` has the library's frames, and passes over them on its way up.
     """
@@ -134,12 +132,34 @@ def _show_in_shell(
             each.tb_frame.f_locals["__tracebackhide__"] = True
         each = each.tb_next
     with _of_the_user(error):
-        shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset)
+        shown = kind, error, error.__traceback__
+        shell.showtraceback(shown, tb_offset=tb_offset, running_compiled_code=True)
+
+
+def rendered(error: BaseException) -> list[str]:
+    """The lines that IPython shows of an error that it asks for them, as in `%run`. Raises
+    NotImplementedError where there is no IPython."""
+    shell = notebook.shell()
+    if shell is None:
+        raise NotImplementedError
+    with _of_the_user(error):
+        frames = error.__traceback__
+        while frames is not None and frames.tb_next is not None and _shells(frames):
+            frames = frames.tb_next
+        lines: list[str] = shell.InteractiveTB.structured_traceback(
+            type(error), error, frames, tb_offset=0
+        )
+    return lines
+
+
+def _shells(frame: TracebackType) -> bool:
+    return f"{os.sep}IPython{os.sep}" in frame.tb_frame.f_code.co_filename
 
 
 def install() -> None:
     """Have Python and IPython show tracebacks so; done once, when fxad is imported."""
     sys.excepthook = _show
+    set_renderer(rendered)
     shell = notebook.shell()
     if shell is not None and not shell.custom_exceptions:  # nobody else shows them
         shell.set_custom_exc((Exception, KeyboardInterrupt), _show_in_shell)

@@ -22,7 +22,6 @@ from fxad.ir.program import new_pair
 
 # contextlib: of decorators in the package. NumPy calls us for arrays of ours.
 _OURS = (PACKAGE, FILES, "<frozen", contextlib.__file__, os.path.dirname(np.__file__) + os.sep)
-_CELL = "In["
 _names: dict[str, str] = {}  # file -> its name without folders, empty for our own
 
 
@@ -47,7 +46,7 @@ def calling() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         name = _names.get(file)
-        if name is None or name.startswith(_CELL):  # a cell has another number when it runs again
+        if name is None:
             name = _names[file] = _named(file)
         if name:
             return f"{name}:{frame.f_lineno}{_state.scope}"
@@ -60,6 +59,12 @@ def _named(file: str) -> str:
     if file.startswith(_OURS):
         return ""
     return notebook.cell(file) or os.path.basename(file)
+
+
+def _forget_cells(*_: Any) -> None:
+    """A cell has another number when it runs again."""
+    for file in [file for file in _names if notebook.cell(file)]:
+        del _names[file]
 
 
 def code(where: str) -> str:
@@ -158,3 +163,4 @@ def restore(where: str) -> None:
 
 
 set_locator(current)
+notebook.before_each_cell(_forget_cells)

@@ -51,7 +51,7 @@ def test_options_are_read_by_the_names_of_their_flags(tmp_path):
 def test_memory_may_be_a_number_of_bytes(tmp_path):
     given = read_options(written(tmp_path, "memory = 1000000000\n"), TrainOptions)
     assert TrainOptions(**given).memory == 1_000_000_000
-    with pytest.raises(ConfigError, match="--memory must be a size such as 8GiB or 500MB, got 0"):
+    with pytest.raises(ConfigError, match="`memory` must be a size such as 8GiB or 500MB, got 0"):
         TrainOptions(memory=0)
     with pytest.raises(ConfigError, match="memory must be str or int or null, got True"):
         read_options(written(tmp_path, "memory = true\n"), TrainOptions)
