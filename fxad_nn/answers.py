@@ -44,17 +44,19 @@ def marked(
 
     `ids` and `offsets` are those of the whole text; a token counts if one of its characters does.
     """
-    answers, ends = np.zeros(len(ids), bool), _ends(tokenizer)
+    answers, ends, eos = np.zeros(len(ids), bool), _ends(tokenizer), {*tokenizer.ids.eos}
     for span in spans:
         if not (inside := _inside(offsets, span)).size:
             continue
         answers[inside] = True
         said = [at for at in inside if text[slice(*offsets[at])].strip()]
-        following = int(inside[-1]) + 1
-        if said and int(ids[said[-1]]) in ends:
-            continue  # what follows is the next turn's, such as <|im_start|>
-        if following < len(ids) and int(ids[following]) in ends:
-            answers[following] = True
+        last, following = int(ids[said[-1]]) if said else -1, int(inside[-1]) + 1
+        if following == len(ids) or last in eos:
+            continue
+        after = int(ids[following])
+        # After another special token, such as one that closes a thought, only an end id is the
+        # answer's: <|im_start|> is the next turn's.
+        answers[following] = after in eos or (after in ends and last not in ends)
     return answers
 
 

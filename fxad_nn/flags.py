@@ -28,7 +28,7 @@ COMMANDS = {"recipe": "train", "finetune_recipe": "finetune"}
 """What makes the options of a command."""
 
 _TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_OPTION = re.compile(rf"`(?:({'|'.join(COMMANDS)})\()?(\w+)(?:=({_TEXT}|[\w.+-]+))?\)?`")
+_OPTION = re.compile(rf"`(?:({'|'.join(COMMANDS)})\()?(\w+)(?:=({_TEXT}|[\w.+-]+))?(?(1)\))`")
 
 
 def in_flags(message: str) -> str:

@@ -151,7 +151,7 @@ def _has_own_head(tensors: list[Stored], family: Family, dtype: str) -> bool:
     readers = [_rows_of(tensor, dtype) for tensor in (one, head)]
     for start in range(0, one.shape[0], step):
         ours, theirs = (np.asarray(read(start, start + step)) for read in readers)
-        if not np.array_equal(ours, theirs):
+        if ours.tobytes() != theirs.tobytes():  # NaN too is equal to itself
             return True
     return False
 
@@ -192,7 +192,7 @@ def _require_readable(values: dict[str, Any], where: str) -> None:
         raise CheckpointError(
             f"{where} has a quantization_config ({shown(method)}): weights that other tools "
             "quantised are not read; take the model that they were made from, and quantise it "
-            "here: `quantize='nf4'`"
+            "here: fxad_nn.load(directory, quantize='nf4'), or in fine-tuning"
         )
 
 

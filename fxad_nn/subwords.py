@@ -226,7 +226,7 @@ def library_errors(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        said = textwrap.shorten(str(error), 500)
+        said = textwrap.shorten(str(error).replace("`", "'"), 500)  # backticks are for options
         raise DataError(f"{what} cannot be used by the tokenizers library: {said}") from error
 
 

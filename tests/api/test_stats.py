@@ -442,3 +442,9 @@ def test_quantiles_and_entropies_of_trials() -> None:
         assert float(stats.geom.entropy(p)) == pytest.approx(many, rel=1e-12)
     assert math.isnan(stats.geom.entropy(0.0))
     assert math.isnan(stats.bernoulli.entropy(1.5))
+
+
+def test_second_derivatives_at_the_centre() -> None:
+    """Where optimisers begin: -(df + 1) / df and -2."""
+    assert float(fxad.hessian(lambda z: stats.t.logpdf(z, 3.0))(0.0)) == pytest.approx(-4 / 3)
+    assert float(fxad.hessian(stats.cauchy.logpdf)(0.0)) == pytest.approx(-2)

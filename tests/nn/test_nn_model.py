@@ -665,7 +665,7 @@ def test_all_end_ids_are_read(tmp_path):
     [
         (
             {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-            r"quantization_config \('gptq'\): .* `quantize='nf4'`",
+            r"quantization_config \('gptq'\): .* quantize='nf4'",
         ),
         ({"rope_scaling": {"type": "mrope", "factor": 2.0}}, "rope_scaling.type must be"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling of type linear does not hold factor"),

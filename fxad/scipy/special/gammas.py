@@ -152,7 +152,7 @@ def _rgamma(x: Array) -> Array:
     first, second = _gamma_factors(where(mirrored, 1 - x, x))
     value = first * second
     upper = where(isinf(value), 1 / first / second, 1 / value)
-    reflected = where((sine == 0) | isinf(x), 0.0, sine * value / math.pi)
+    reflected = where((sine == 0) | isinf(x), 0.0, sine * first / math.pi * second)
     return where(mirrored, reflected, where(isinf(x), 0.0, upper))
 
 

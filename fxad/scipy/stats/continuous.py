@@ -328,7 +328,7 @@ pareto = Continuous(
 
 
 def _t_logpdf(z: Array, df: Array) -> Array:
-    log_power = log1p_square(abs(z) / sqrt(df))
+    log_power = log1p_square(z / sqrt(df))
     return -0.5 * (df + 1) * log_power - 0.5 * log(df) - betaln(0.5 * df, 0.5)
 
 
@@ -387,7 +387,7 @@ def _cauchy_ppf(q: Array) -> Array:
 
 cauchy = Continuous(
     "cauchy",
-    logpdf=lambda z: -log1p_square(abs(z)) - math.log(math.pi),
+    logpdf=lambda z: -log1p_square(z) - math.log(math.pi),
     cdf=lambda z: arctan2(1, -z) / math.pi,
     sf=lambda z: arctan2(1, z) / math.pi,
     ppf=_cauchy_ppf,
@@ -500,7 +500,8 @@ def _turn(half: Array, c: Array) -> tuple[Array, Array]:
     """(1 + c) sin and (1 - c) cos of half an angle, whose direction is pi times the share of the
     wrapped Cauchy distribution up to the angle; the sine is not negative up to 2 pi, as rounded."""
     c = where(abs(c) < 1, c, math.nan)
-    return (1 + c) * abs(sin(half)), (1 - c) * cos(half)
+    sine = sin(half)
+    return (1 + c) * where(sine < 0, 0.0, sine), (1 - c) * cos(half)
 
 
 def _wrapcauchy_cdf(z: Array, c: Array) -> Array:

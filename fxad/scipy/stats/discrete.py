@@ -141,7 +141,7 @@ class Geometric(Discrete):
         """The least k whose cdf is at least q: the logarithms' ratio, or 1 less if rounded up."""
         q, p, loc = promoted("geom.ppf", q, p, loc, inexact=True, numbers=False)
         safe = where((q >= 0) & (q <= 1), q, 0.5)
-        k = maximum(ceil(log1p(-safe) / log1p(-p)), 1)
+        k = where(p == 1, 1.0, maximum(ceil(log1p(-safe) / log1p(-p)), 1))
         k = where((k > 1) & (self.cdf(k - 1, p) >= safe), k - 1, k)
         return self._whole(k, q, p, loc, q == 0)
 
@@ -149,7 +149,7 @@ class Geometric(Discrete):
         """The least k whose sf is at most q, accurate for small q."""
         q, p, loc = promoted("geom.isf", q, p, loc, inexact=True, numbers=False)
         safe = where((q >= 0) & (q <= 1), q, 0.5)
-        k = maximum(ceil(log(safe) / log1p(-p)), 1)
+        k = where(p == 1, 1.0, maximum(ceil(log(safe) / log1p(-p)), 1))
         k = where((k > 1) & (self.sf(k - 1, p) <= safe), k - 1, k)
         return self._whole(k, q, p, loc, q == 1)
 

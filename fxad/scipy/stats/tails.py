@@ -18,7 +18,20 @@ import numpy as np
 from fxad.api.custom import custom_jvp
 from fxad.core import dtypes as dt
 from fxad.lax.loops import fori_loop
-from fxad.numpy import abs, exp, expm1, log, log1p, maximum, ones, sqrt, where
+from fxad.numpy import (
+    abs,
+    exp,
+    expm1,
+    isfinite,
+    isnan,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    ones,
+    sqrt,
+    where,
+)
 from fxad.scipy.special import (
     betainc,
     betaln,
@@ -60,7 +73,7 @@ def log1mexp(x: Array) -> Array:
 def log1mexp_exp(x: Array) -> Array:
     """log(1 - exp(-exp(x))), which is x to within exp(x) / 2 far below 0."""
     far = x < -40
-    return where(far, x, log1mexp(exp(where(far, 0.0, x))))
+    return where(far, x, log1mexp(exp(minimum(where(far, 0.0, x), 80.0))))
 
 
 def after_zero(formula: Callable[..., Any], at_zero: float) -> Callable[..., Any]:
@@ -110,6 +123,7 @@ def sloped(function: Callable[..., Array], rate: Callable[..., Array]) -> Callab
 # ---------------------------------------------------------------- gamma
 
 _FAR = 1e-25  # tails below are computed by their logarithms; float32 ends at 1e-38
+_SUMMED = 4e4  # up to which shape their sums converge at any distance
 
 
 def _log_gamma_power(a: Array, x: Array) -> Array:
@@ -136,7 +150,8 @@ def _far_above(a: Array, x: Array) -> Array:
 def _log_gamma(x: Array, a: Array, above: bool) -> Array:
     below, rest = gammainc(a, x), gammaincc(a, x)
     part, rest = (rest, below) if above else (below, rest)
-    far = (part < _FAR) & (x > 0)
+    least = 4 * float(dt.finfo(part.dtype).tiny)
+    far = (part < where(a < _SUMMED, _FAR, least)) & (x > 0) & isfinite(x) & isfinite(a)
     value = log_of(where(far, 0.5, part), where(far, 0.5, rest))
     if above:
         tail = _far_above(where(far, a, 1.0), where(far, x, 50.0))
@@ -216,7 +231,8 @@ def log_mass(a: Array, b: Array) -> Array:
     endless = low == -math.inf
     below = log_ndtr(where(narrow | endless, high - 1, low))
     outer = top + where(endless, 0.0, log1mexp(top - below))
-    return where(some, where(narrow, inner, outer), -math.inf)
+    edge = where(isnan(a) | isnan(b), math.nan, -math.inf)
+    return where(some, where(narrow, inner, outer), edge)
 
 
 # ---------------------------------------------------------------- Student
@@ -224,9 +240,9 @@ def log_mass(a: Array, b: Array) -> Array:
 
 def log1p_square(ratio: Array) -> Array:
     """log(1 + ratio**2) of a ratio whose square may overflow."""
-    large = ratio > 1e8
-    small = where(large, 1.0, ratio)
-    return where(large, 2 * log(where(large, ratio, 1.0)), log1p(small * small))
+    large = abs(ratio) > 1e8
+    small = where(large, 1.0, ratio)  # not its size, which has no second derivative at 0
+    return where(large, 2 * log(abs(where(large, ratio, 1.0))), log1p(small * small))
 
 
 def log_t_tail(size: Array, df: Array) -> Array:
