@@ -75,11 +75,11 @@ def read_model(
 
     Weights become `dtype`, or keep the one they are stored in where it is None; of several dtypes,
     which a DamageWarning tells of, they become the one of config.json, else that of most bytes, as
-    transformers has it. mapped: they
-    borrow the memory of mapped files, and are not looked at for NaN. quantize: the format that
-    matrices of linear layers and experts, but not the head's, are kept in; some rows of them are
-    read at a time, mapped or not. Raises CheckpointError naming the file, and the field or tensor,
-    that is missing, damaged or not supported, and for a dtype that weights cannot have.
+    transformers has it. mapped: they borrow the memory of mapped files, and are not looked at for
+    NaN. quantize: the format that matrices of linear layers and experts, but not the head's, are
+    kept in; some rows of them are read at a time, mapped or not. Raises CheckpointError naming the
+    file, and the field or tensor, that is missing, damaged or not supported, and for a dtype that
+    weights cannot have.
     """
     directory = Path(directory)
     if quantize is not None and quantize not in KINDS:

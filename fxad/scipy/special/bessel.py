@@ -76,13 +76,14 @@ def _y1(x: Array) -> Array:
     return _second(x, 1)
 
 
-def _over(value: Array, x: Array, sign: int) -> Array:
-    """J_1(x) / x, or I_1(x) / x for the other sign: near 0 by its power series (DLMF 10.2.2), since
-    derivatives of the quotient are differences of numbers that grow without bound there."""
+def _over(value: Array, x: Array, unit: int) -> Array:
+    """J_1(x) / x for the unit -1, I_1(x) / x for 1: near 0 by the power series in unit * x**2
+    (DLMF 10.2.2), since derivatives of the quotient are differences of numbers that grow without
+    bound there."""
     near = abs(x) < 1
     square = where(near, x, 0.0) * where(near, x, 0.0)
     series = [
-        0.5 * (sign / 4) ** k / (math.factorial(k) * math.factorial(k + 1)) for k in range(14)
+        0.5 * (unit / 4) ** k / (math.factorial(k) * math.factorial(k + 1)) for k in range(14)
     ]
     return where(near, polynomial(square, series), value / where(near, 1.0, x))
 

@@ -69,7 +69,7 @@ def _counts(change: Array, total: Array, units: float) -> Array:
     return abs(change) > small * abs(total)
 
 
-def _gamma_series(a: Array, x: Array) -> Array:
+def gamma_series(a: Array, x: Array) -> Array:
     """Sum of x**n / ((a + 1) ... (a + n))."""
 
     def step(n: Array, term: Array, total: Array) -> tuple:
@@ -162,19 +162,25 @@ def lentz(numerator: Callable, denominator: Callable, *parameters: Array) -> Arr
     return _lentz(numerator, denominator, parameters)
 
 
-def _gamma_fraction(a: Array, x: Array) -> Array:
+def gamma_fraction(a: Array, x: Array) -> Array:
     """Gamma(a, x) exp(x) x**-a as 1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - ...)), x >= a + 1."""
     return 1 / lentz(lambda k, a, x: -k * (k - a), lambda k, a, x: x + 2 * k + 1 - a, a, x)
 
 
+def stirling_power(a: Array, x: Array) -> Array:
+    """log(x**a exp(-x) sqrt(2 pi a) / Gamma(a + 1)) by Stirling's series, a >= 8; x may be close
+    to a."""
+    off = (x - a) / a
+    near = abs(off) < 0.5
+    ratio = where(near, log1p(where(near, off, 0.0)), log(x / a))
+    return a * (ratio - off) - stirling_rest(a)
+
+
 def _prefactor(a: Array, x: Array) -> Array:
-    """x**a exp(-x) / Gamma(a + 1); with Stirling's series for a >= 8, where x is close to a."""
+    """x**a exp(-x) / Gamma(a + 1)."""
     large = a >= 8
     size = where(large, a, 8.0)
-    off = (x - size) / size
-    near = abs(off) < 0.5
-    ratio = where(near, log1p(where(near, off, 0.0)), log(x / size))
-    stirling = exp(size * (ratio - off) - stirling_rest(size)) / sqrt(2 * math.pi * size)
+    stirling = exp(stirling_power(size, x)) / sqrt(2 * math.pi * size)
     return where(large, stirling, exp(a * log(x) - x - OPS["lgamma"](a + 1)))
 
 
@@ -232,8 +238,8 @@ def _gamma_both(a: Array, x: Array) -> tuple[Array, Array]:
     a, x = where(large, 1.0, a), where(large, 1.0, x)
     low = x < a + 1
     scale = _prefactor(a, x)
-    below = scale * _gamma_series(a, where(low, x, 0.5 * a))
-    above = scale * a * _gamma_fraction(a, where(low, 2 * a + 2, x))
+    below = scale * gamma_series(a, where(low, x, 0.5 * a))
+    above = scale * a * gamma_fraction(a, where(low, 2 * a + 2, x))
     small = low & (a < 0.5) & (below > 0.9)
     upper = _small_upper(where(small, a, 0.5), where(small, x, 1e-30))
     lower, upper = where(low, below, 1 - above), where(low, where(small, upper, 1 - below), above)
@@ -311,7 +317,7 @@ def gammaincc(a: Any, x: Any) -> Array:
 # ---------------------------------------------------------------- beta
 
 
-def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
+def beta_fraction(a: Array, b: Array, x: Array) -> Array:
     """The continued fraction of I_x(a, b), DLMF 8.17.22, x < (a + 1) / (a + b + 2)."""
 
     def numerator(k: Array, a: Array, b: Array, x: Array) -> Array:
@@ -327,7 +333,7 @@ def _beta_below(a: Array, b: Array, x: Array) -> Array:
     front = exp(a * log(x) + b * log1p(-x) - betaln(a, b))
     swap = x >= (a + 1) / (a + b + 2)
     first, second = where(swap, b, a), where(swap, a, b)
-    value = front * _beta_fraction(first, second, where(swap, 1 - x, x)) / first
+    value = front * beta_fraction(first, second, where(swap, 1 - x, x)) / first
     return where(swap, 1 - value, value)
 
 

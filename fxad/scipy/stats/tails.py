@@ -42,8 +42,12 @@ from fxad.scipy.special import (
     xlog1py,
     xlogy,
 )
-from fxad.scipy.special.gammas import stirling_rest
-from fxad.scipy.special.incomplete import _beta_fraction, _gamma_fraction, _gamma_series
+from fxad.scipy.special.incomplete import (
+    beta_fraction,
+    gamma_fraction,
+    gamma_series,
+    stirling_power,
+)
 from fxad.scipy.special.support import LOG_2PI, moved, slope
 from fxad.trace.array import Array
 
@@ -130,21 +134,18 @@ def _log_gamma_power(a: Array, x: Array) -> Array:
     """log(x**a exp(-x) / Gamma(a + 1)), by Stirling's series for a >= 8."""
     large = a >= 8
     size = where(large, a, 8.0)
-    off = (x - size) / size
-    near = abs(off) < 0.5
-    ratio = where(near, log1p(where(near, off, 0.0)), log(x / size))
-    stirling = size * (ratio - off) - stirling_rest(size) - 0.5 * (LOG_2PI + log(size))
+    stirling = stirling_power(size, x) - 0.5 * (LOG_2PI + log(size))
     return where(large, stirling, a * log(x) - x - gammaln(a + 1))
 
 
 def _far_below(a: Array, x: Array) -> Array:
     """log P(a, x), x < a."""
-    return _log_gamma_power(a, x) + log(_gamma_series(a, x))
+    return _log_gamma_power(a, x) + log(gamma_series(a, x))
 
 
 def _far_above(a: Array, x: Array) -> Array:
     """log Q(a, x), x > a + 1."""
-    return _log_gamma_power(a, x) + log(a * _gamma_fraction(a, x))
+    return _log_gamma_power(a, x) + log(a * gamma_fraction(a, x))
 
 
 def _log_gamma(x: Array, a: Array, above: bool) -> Array:
@@ -176,7 +177,7 @@ log_gamma_above = after_zero(
 
 def _far_beta(a: Array, b: Array, x: Array, log_x: Array, log_y: Array) -> Array:
     """log I_x(a, b) at x < (a + 1) / (a + b + 2), y = 1 - x."""
-    return a * log_x + b * log_y - betaln(a, b) + log(_beta_fraction(a, b, x) / a)
+    return a * log_x + b * log_y - betaln(a, b) + log(beta_fraction(a, b, x) / a)
 
 
 def _log_beta(x: Array, a: Array, b: Array, above: bool) -> Array:
