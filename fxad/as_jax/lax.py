@@ -25,16 +25,16 @@ from fxad.trace.array import Array
 
 # Name -> how many of its first arguments have one dtype and, but for numbers, one shape.
 _ALIKE = dict.fromkeys(
-    "add atan2 bitwise_and bitwise_or bitwise_xor complex div eq ge gt igamma igammac le lt max "
-    "min mul ne nextafter polygamma rem shift_left shift_right_arithmetic shift_right_logical sub "
-    "zeta".split(),
+    "add atan2 bitwise_and bitwise_or bitwise_xor complex div eq ge gt igamma igamma_grad_a igammac "
+    "le lt max min mul ne nextafter polygamma random_gamma_grad rem shift_left "
+    "shift_right_arithmetic shift_right_logical sub zeta".split(),
     2,
 )
 _ALIKE["betainc"] = 3
 _OF_FLOATS = (
     "acos acosh asin asinh atan atan2 atanh betainc cbrt ceil complex conj cos cosh digamma erf "
-    "erf_inv erfc exp exp2 expm1 floor igamma igammac is_finite lgamma log log1p logistic "
-    "nextafter polygamma rsqrt sin sinh sqrt tan tanh zeta"
+    "erf_inv erfc exp exp2 expm1 floor igamma igamma_grad_a igammac is_finite lgamma log log1p "
+    "logistic nextafter polygamma random_gamma_grad rsqrt sin sinh sqrt tan tanh zeta"
 ).split()
 _OF_COMPLEX = ("imag", "real")
 

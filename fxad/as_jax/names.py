@@ -170,7 +170,6 @@ DIFFERS: dict[str, str] = {
     "jax.lax.reduce_window": "equal elements of a maximum share the gradient",
     "jax.pmap": "of one device: the mapped axis has length 1",
     "jax.shard_map": "of one device: axes of the mesh have length 1",
-    "jax.random.gamma": "no gradient with respect to the parameter",
     "jax.profiler.ProfileOptions": "accepted, without effect",
     "jax.stages.Compiled": "costs are a dictionary, of floating-point operations",
     "jax.stages.Lowered": "there is no HLO: `as_text` gives fxad's program",

@@ -200,7 +200,7 @@ if TYPE_CHECKING:
     from fxad.scipy.special.bessel import i0e as bessel_i0e
     from fxad.scipy.special.bessel import i1e as bessel_i1e
     from fxad.scipy.special.gammas import digamma, polygamma, zeta
-    from fxad.scipy.special.incomplete import betainc
+    from fxad.scipy.special.incomplete import betainc, igamma_grad_a, random_gamma_grad
     from fxad.scipy.special.incomplete import gammainc as igamma
     from fxad.scipy.special.incomplete import gammaincc as igammac
 
@@ -215,7 +215,9 @@ if not TYPE_CHECKING:  # to a checker, what is not imported above is not there
             "digamma": "fxad.scipy.special",
             "igamma": "fxad.scipy.special:gammainc",
             "igammac": "fxad.scipy.special:gammaincc",
+            "igamma_grad_a": "fxad.scipy.special.incomplete",
             "polygamma": "fxad.scipy.special",
+            "random_gamma_grad": "fxad.scipy.special.incomplete",
             "zeta": "fxad.scipy.special",
         },
     )
@@ -319,6 +321,7 @@ __all__ = [
     "ge",
     "gt",
     "igamma",
+    "igamma_grad_a",
     "igammac",
     "imag",
     "index_in_dim",
@@ -357,6 +360,7 @@ __all__ = [
     "psum_scatter",
     "pswapaxes",
     "ragged_dot",
+    "random_gamma_grad",
     "real",
     "reciprocal",
     "reduce",

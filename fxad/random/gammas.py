@@ -3,7 +3,8 @@
 p = dirichlet(key, jnp.ones(3))
 
 Rejection sampling of G. Marsaglia and W. W. Tsang, "A simple method for generating gamma
-variables", 2000. Draws carry no derivative with respect to the parameters.
+variables", 2000. Draws follow their parameters where these are differentiated: each keeps its
+quantile (`fxad.scipy.special.incomplete.log_slope_of_draw`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fxad.api.custom import custom_jvp
 from fxad.api.vectorise import vmap
 from fxad.core.errors import ShapeError
 from fxad.ir.program import OPS
@@ -34,13 +36,26 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     Array(0.99, dtype=float32)
     """
     wanted = float_dtype("loggamma", dtype)
-    value = OPS["stop_gradient"](cast(value_of(a, "loggamma"), wanted))
+    value = cast(value_of(a, "loggamma"), wanted)
     shape = shape_for("loggamma", shape, value.shape)
     flat = OPS["reshape"](spread_to(value, shape), shape=(math.prod(shape),))
     if not flat.size:
         return OPS["reshape"](flat, shape=shape)
     keys = split(checked(key, "loggamma"), flat.size)
-    return OPS["reshape"](vmap(_log_draw)(keys, flat), shape=shape)
+    return OPS["reshape"](_log_draws(keys, flat), shape=shape)
+
+
+@custom_jvp
+def _log_draws(keys: Array, a: Array) -> Array:
+    return vmap(_log_draw)(keys, a)
+
+
+@_log_draws.defjvp
+def _log_draws_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    from fxad.scipy.special.incomplete import log_slope_of_draw
+
+    logs = _log_draws(*primals)
+    return logs, tangents[1] * log_slope_of_draw(primals[1], logs)
 
 
 def _log_draw(key: Array, a: Array) -> Array:

@@ -1,6 +1,7 @@
 """fxad.random: known answers of Threefry, moments of distributions, and JAX's very numbers."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -190,6 +191,64 @@ def test_gamma_family():
     vectors = np.asarray(random.dirichlet(KEY, shapes, (count,)))
     np.testing.assert_allclose(vectors.sum(1), 1, rtol=1e-5)
     assert (abs(vectors.mean(0) - shapes / shapes.sum()) < 0.03).all()
+
+
+def test_draws_of_the_gamma_family_follow_their_parameters():
+    """Each keeps its quantile, P(a, x): differences of `igamma` say by how much it moves."""
+    from fxad.lax import digamma, igamma, lgamma
+    from fxad.scipy.special.incomplete import log_slope_of_draw
+
+    with fxad.enable_x64():
+        for a in (1e-3, 0.4, 1.0, 7.0, 250.0, 3e3, 6e4):
+            logs, moves = fxad.jvp(lambda a: random.loggamma(KEY, a, (40,)), (a,), (1.0,))
+            x = jnp.exp(logs)
+            step = 1e-5 * a
+            in_a = (igamma(a + step, x) - igamma(a - step, x)) / (2 * step)
+            in_log = jnp.exp(a * logs - x - lgamma(a))
+            seen = jnp.isfinite(logs) & (x > 0)  # the others underflow: the next line
+            np.testing.assert_allclose((moves * in_log)[seen], -in_a[seen], rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(moves[~seen], (digamma(a + 1) - logs[~seen]) / a)
+            narrow = fxad.jvp(lambda a: random.loggamma(KEY, a, (40,)), (np.float32(a),), (1.0,))
+            wide = log_slope_of_draw(a, np.float64(narrow[0]))
+            np.testing.assert_allclose(narrow[1], wide, rtol=1e-5, atol=1e-5)
+    mean = lambda a: random.gamma(KEY, a, (10000,)).mean()  # noqa: E731
+    assert abs(fxad.jit(fxad.grad(mean))(2.5) - 1) < 0.05
+    half = fxad.grad(lambda a: random.gamma(KEY, a, (9,), "bfloat16").sum())(jnp.bfloat16(2))
+    assert half.dtype == "bfloat16"
+    with fxad.enable_x64():
+        for a in (0.4, 5.0, 1e5):  # the slope along the curves that draws follow
+            draws = lambda a: random.loggamma(KEY, a, (20,))  # noqa: E731
+            logs, moves = fxad.jvp(draws, (a,), (1.0,))
+            _, second = fxad.jvp(lambda a: fxad.jvp(draws, (a,), (1.0,))[1], (a,), (1.0,))
+            step = 1e-4 * a
+            ends = [log_slope_of_draw(a + h, logs + h * moves) for h in (step, -step)]
+            change = (ends[0] - ends[1]) / (2 * step)
+            np.testing.assert_allclose(second, change, rtol=1e-5)
+            twice = fxad.grad(fxad.grad(lambda a: draws(a).sum()))(a)
+            np.testing.assert_allclose(twice, second.sum(), rtol=1e-9)
+
+
+@pytest.mark.peers
+def test_gradients_of_draws_are_those_of_jax():
+    jax = pytest.importorskip("jax")
+    alpha = np.array([0.3, 2.0, 5.0], np.float32)
+    low, high = np.float32(-1), np.float32(2)
+    for name, *parameters in (
+        ("gamma", np.float32(2.5)), ("chisquare", np.float32(3)), ("t", np.float32(3)),
+        ("beta", np.float32(0.7), np.float32(2)), ("f", np.float32(3), np.float32(5)),
+        ("dirichlet", alpha), ("truncated_normal", low, high), ("pareto", high),
+        ("weibull_min", high, np.float32(1.5)), ("wald", high), ("rayleigh", high),
+    ):  # fmt: skip
+
+        def loss(library, *at, name=name):
+            draws = getattr(library.random, name)(library.random.key(3), *at, shape=(20,))
+            return library.numpy.sin(draws).sum()
+
+        numbers = tuple(range(len(parameters)))
+        ours = fxad.grad(partial(loss, fxad), argnums=numbers)(*parameters)
+        theirs = jax.grad(partial(loss, jax), argnums=numbers)(*parameters)
+        for mine, yours in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(mine, yours, rtol=2e-4, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.peers

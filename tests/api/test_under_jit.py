@@ -49,7 +49,7 @@ OTHER_DERIVATIVE = {  # by definition not the limit of differences, or computed 
 }
 COMPARED_ELSEWHERE = {  # compile for long; other tests compare their derivatives in float64
     *(f"fxad.scipy.special.{name}" for name in "hyp1f1 hyp2f1 gammainc gammaincc".split()),
-    *(f"fxad.lax.{name}" for name in "igamma igammac".split()),  # the same as the last two
+    *(f"fxad.lax.{name}" for name in "igamma igammac igamma_grad_a random_gamma_grad".split()),
     "fxad.scipy.optimize.minimize",
 }
 ALL = [

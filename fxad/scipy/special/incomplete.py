@@ -36,13 +36,14 @@ from fxad.numpy import (
     where,
     zeros_like,
 )
-from fxad.scipy.special.gammas import betaln, stirling_rest
+from fxad.scipy.special.gammas import betaln, digamma, stirling_rest
 from fxad.scipy.special.loggammas import log_gamma_1p
 from fxad.scipy.special.support import moved, polynomial, slope, special
 from fxad.trace.array import Array
 
 _LIMIT = 2000  # iterations; the slowest, at a = x, take about 8.5 sqrt(a)
 _LARGE = 4e4  # the shape from which the uniform expansion takes over
+_LARGE_32 = 200.0  # the same for slopes of draws in float32
 _NEAR = 0.22  # |x - a| / a, beyond which P and Q of a large shape are 0 or 1 to the last bit
 
 
@@ -203,10 +204,16 @@ _TEMME = _temme()
 _LESS_LOG = [(-1) ** k / (k + 2) for k in range(24)]
 
 
+def _eta_per_off(a: Array, x: Array) -> tuple[Array, Array]:
+    """off = (x - a) / a within _NEAR, and eta / off, eta as in DLMF 8.12.1."""
+    off = maximum(minimum((x - a) / a, _NEAR), -_NEAR)
+    return off, sqrt(2 * polynomial(off, _LESS_LOG))
+
+
 def _gamma_uniform(a: Array, x: Array) -> tuple[Array, Array]:
     """P(a, x) and Q(a, x) for a >= _LARGE: Temme's uniform expansion, DLMF 8.12.3 to 8.12.7."""
-    off = maximum(minimum((x - a) / a, _NEAR), -_NEAR)
-    eta = off * sqrt(2 * polynomial(off, _LESS_LOG))
+    off, per_off = _eta_per_off(a, x)
+    eta = off * per_off
     z = eta * sqrt(0.5 * a)
     zeroth, first, second = (polynomial(eta, row) for row in _TEMME)
     rest = exp(-z * z) / sqrt(2 * math.pi * a) * (zeroth + (first + second / a) / a)
@@ -282,6 +289,56 @@ _gammainc.defjvp(_gammainc_jvp, symbolic_zeros=True)
 _gammaincc.defjvp(_gammaincc_jvp, symbolic_zeros=True)
 
 
+def _logarithm(series: list[float]) -> list[float]:
+    """Taylor coefficients of the logarithm of a series that begins with 1, from the first power."""
+    found: list[float] = []
+    for n in range(1, len(series)):
+        older = math.fsum(k * found[k - 1] * series[n - k] for k in range(1, n))
+        found.append(series[n] - older / n)
+    return found
+
+
+# log(eta / off) / off
+_LOG_PER_OFF = [0.5 * c for c in _logarithm([2 * c for c in _LESS_LOG])]
+
+
+def _log_slope_of_large(a: Array, x: Array) -> Array:
+    """`log_slope_of_draw` for large a, but for a part in a**-2. What P depends on, and so stays as
+    it is, is (eta - c(eta) / a) sqrt(a), with c = log(eta / off) / eta (N. M. Temme, "Asymptotic
+    inversion of incomplete gamma functions", 1992)."""
+    off, per_off = _eta_per_off(a, x)
+    eta = off * per_off
+    c, in_off = jvp(
+        lambda at: polynomial(at, _LOG_PER_OFF) / sqrt(2 * polynomial(at, _LESS_LOG)),
+        (off,), (ones_like(off),),
+    )  # fmt: skip
+    in_eta = in_off * (1 + off) * per_off
+    return (1 - 0.5 * per_off * (eta + c / a) / (1 - in_eta / a)) / a
+
+
+@special
+def log_slope_of_draw(a: Array, log_x: Array) -> Array:
+    """d log(x) / da of a draw x of the gamma distribution of shape a: how x moves where P(a, x)
+    stays as it is, -(dP/da) / (x dP/dx).
+
+    With P and Q as powers times a series or a fraction, the powers cancel, so that a draw that
+    underflows has a slope as well (M. Figurnov, S. Mohamed, A. Mnih, "Implicit reparameterization
+    gradients", 2018).
+    """
+    x = exp(log_x)
+    large = a >= (_LARGE if a.dtype == dt.float64 else _LARGE_32)
+    expanded = _log_slope_of_large(where(large, a, _LARGE), where(large, x, _LARGE))
+    a, log_x, x = where(large, 1.0, a), where(large, 0.0, log_x), where(large, 1.0, x)
+    low = x < a + 1
+    below = where(low, x, 0.5 * a)
+    series, in_series = jvp(lambda v: gamma_series(v, below), (a,), (ones_like(a),))
+    at_low = -(series * (log_x - digamma(a + 1)) + in_series) / a
+    above = where(low, 2 * a + 2, x)
+    fraction, in_fraction = jvp(lambda v: gamma_fraction(v, above), (a,), (ones_like(a),))
+    at_high = fraction * (log_x - digamma(a)) + in_fraction
+    return where(large, expanded, where(low, at_low, at_high))
+
+
 @special
 def gammainc(a: Any, x: Any) -> Array:
     """Regularised lower incomplete gamma function P(a, x); a > 0 and x >= 0, else NaN.
@@ -312,6 +369,30 @@ def gammaincc(a: Any, x: Any) -> Array:
     edge = where((a == math.inf) & (x >= 0), where(isinf(x), math.nan, 1.0), edge)
     edge = where(isnan(a) | isnan(x), math.nan, edge)
     return where(inside, _gammaincc(shape, at), edge)
+
+
+@special
+def igamma_grad_a(a: Any, x: Any) -> Array:
+    """Derivative of `gammainc(a, x)` in the shape a; a > 0 and x >= 0, else NaN.
+
+    >>> fxad.lax.igamma_grad_a(2.0, jnp.array([0.0, 1.0, 10.0])).round(3)
+    Array([ 0.   , -0.276, -0.001], dtype=float32)
+    """
+    inside, shape, at = _at_limits(a, x)
+    edge = where((a > 0) & ((x == 0) | isinf(x)) & (x >= 0) & ~isinf(a), 0.0, math.nan)
+    return where(inside, slope(lambda v: _gamma_both(v, at)[0], shape), edge)
+
+
+@special
+def random_gamma_grad(a: Any, x: Any) -> Array:
+    """dx / da of a draw x of the gamma distribution of shape a (`log_slope_of_draw`).
+
+    >>> fxad.lax.random_gamma_grad(2.0, jnp.array([0.0, 1.0, 10.0])).round(3)
+    Array([0.   , 0.751, 2.177], dtype=float32)
+    """
+    inside, shape, at = _at_limits(a, x)
+    edge = where((a > 0) & (x == 0), 0.0, math.nan)
+    return where(inside, at * log_slope_of_draw(shape, log(at)), edge)
 
 
 # ---------------------------------------------------------------- beta
