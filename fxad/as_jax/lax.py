@@ -25,8 +25,8 @@ from fxad.trace.array import Array
 
 # Name -> how many of its first arguments have one dtype and, but for numbers, one shape.
 _ALIKE = dict.fromkeys(
-    "add atan2 bitwise_and bitwise_or bitwise_xor complex div eq ge gt igamma igamma_grad_a igammac "
-    "le lt max min mul ne nextafter polygamma random_gamma_grad rem shift_left "
+    "add atan2 bitwise_and bitwise_or bitwise_xor complex div eq ge gt igamma igamma_grad_a "
+    "igammac le lt max min mul ne nextafter polygamma rem shift_left "
     "shift_right_arithmetic shift_right_logical sub zeta".split(),
     2,
 )

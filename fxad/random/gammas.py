@@ -10,11 +10,12 @@ quantile (`fxad.scipy.special.incomplete.log_slope_of_draw`).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.api.custom import custom_jvp
 from fxad.api.vectorise import vmap
 from fxad.core.errors import ShapeError
+from fxad.core.lazy import later
 from fxad.ir.program import OPS
 from fxad.lax.loops import while_loop
 from fxad.numpy.core import cast, promoted, spread_to, value_of
@@ -24,6 +25,11 @@ from fxad.random.bits import float_dtype, shape_for, uniform
 from fxad.random.distributions import exponential, normal
 from fxad.random.keys import checked, split
 from fxad.trace.array import Array
+
+if TYPE_CHECKING:
+    from fxad.scipy.special import incomplete
+else:
+    incomplete = later("fxad.scipy.special.incomplete")
 
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -52,10 +58,8 @@ def _log_draws(keys: Array, a: Array) -> Array:
 
 @_log_draws.defjvp
 def _log_draws_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    from fxad.scipy.special.incomplete import log_slope_of_draw
-
     logs = _log_draws(*primals)
-    return logs, tangents[1] * log_slope_of_draw(primals[1], logs)
+    return logs, tangents[1] * incomplete.log_slope_of_draw(primals[1], logs)
 
 
 def _log_draw(key: Array, a: Array) -> Array:

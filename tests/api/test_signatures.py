@@ -66,6 +66,7 @@ DIFFERENT = {
     "checkpoint": "static arguments are named by number",
     "experimental.checkify.Error": "its fields are its own",
     "lax.conv_transpose": "padding by name counts a dilated kernel at its full length",
+    "lax.random_gamma_grad": "JAX shows (*args)",
     "lax.polygamma": "one function with scipy.special.polygamma, whose order is called n",
     "no_tracing": "a block in which jitted functions may not be traced; JAX's is a switch",
     "numpy.array": "JAX shows (*args, **kwargs)",
