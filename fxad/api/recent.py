@@ -106,8 +106,8 @@ class Recent:
     arguments, or answers MISS; it is None where there cannot be such a function."""
 
     __slots__ = (
-        "_build", "_flatten", "_settings", "_statics", "_trace", "_tree", "_types", "_weak",
-        "direct",
+        "_build", "_flatten", "_given_statics", "_settings", "_statics", "_trace", "_tree",
+        "_types", "_weak", "direct",
     )  # fmt: skip
 
     def __init__(self, tree: TreeDef, leaves: list[Array], statics: tuple, trace: Trace) -> None:
@@ -118,6 +118,7 @@ class Recent:
         self._types = [v.type for v in leaves]
         self._weak = [v.weak for v in leaves]
         self._statics = {(statics, kinds_of(statics))}
+        self._given_statics = bool(statics)  # a call that leaves them to their defaults is another
         self._settings = dt.numerics.key
         self.direct: Callable[[tuple, dict[str, Any]], Any] | None = _unknown
         if trace.ready is not None and trace.ready.valid:
@@ -126,7 +127,8 @@ class Recent:
     def call(self, args: tuple, kwargs: dict[str, Any], statics: tuple) -> Any:
         """The result, or MISS if these are no existing arrays of this signature."""
         try:
-            if statics and (statics, kinds_of(statics)) not in self._statics:
+            given = statics or self._given_statics
+            if given and (statics, kinds_of(statics)) not in self._statics:
                 return MISS
         except TypeError:  # not hashable
             return MISS

@@ -226,7 +226,8 @@ def _recorded(
     None if that is not a fixed sequence of ops that make all results.
     """
     args = tuple([_stand_in(i) if type(a) is number else a for i, a in enumerate(args)])
-    operands = [v for arg in (*args, *named.values()) for v in _operands(arg, number)]
+    operands = [v for arg in args for v in _operands(arg, number)]
+    operands += [v for arg in named.values() for v in _operands(arg, None)]
     arrays = [v for v in operands if isinstance(v, Concrete)]
     made: list[Any] = []  # the class of the result, and which parts of it are weak
 

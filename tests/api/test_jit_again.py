@@ -167,6 +167,23 @@ def test_static_arguments_of_calls_like_the_last_one():
         f(x, [2])
 
 
+def test_static_arguments_left_to_their_defaults():
+    """A call without them is no call like one that gave them."""
+
+    class Held:
+        @functools.partial(fxad.jit, static_argnums=(0, 2), static_argnames="n")
+        def times(self, x, n=0):
+            return x * (n + 1)
+
+    held, x = Held(), jnp.asarray(X)
+    by_number = fxad.jit(lambda x, n=0: x * (n + 1), static_argnums=1)
+    for f in (by_number, fxad.jit(lambda x, n=0: x * (n + 1), static_argnames="n"), held.times):
+        for given in ((), (1,), (), (1,), (), (), (1,), (1,), ()):
+            named = {"n": given[0]} if given and f is not by_number else {}
+            result = f(x, **named) if named else f(x, *given)
+            np.testing.assert_array_equal(result, x * (1 + sum(given)))
+
+
 def test_donated_arguments_of_calls_like_the_last_one():
     f = fxad.jit(lambda state, x: (state + x, state.sum()), donate_argnums=0)
     state = jnp.asarray(np.zeros(1000, np.float32))

@@ -103,6 +103,20 @@ def test_python_runs_it_a_few_times_only() -> None:
     assert bits(f(jnp.asarray(X) + 1, 0)) == bits(op_by_op(f, jnp.asarray(X) + 1, 0))
 
 
+def test_python_floats_by_name() -> None:
+    x = jnp.asarray(X)
+    for f, name in (
+        (lambda v: jnp.clip(x, min=v), "clip"),
+        (lambda v: x.clip(max=v), "method"),
+        (lambda v: jnp.clip(x, -0.25, max=v), "clip by both"),
+        (lambda v: jnp.where(x > 0.5, x=x, y=v), "where"),
+        (lambda v: jnp.where(x > 0.5, x, y=v), "where by both"),
+        (lambda v: jnp.add(x, y=v), "add"),
+    ):
+        for value in (0.5, 0.5, 0.5, 0.5, 0.75, 0.75, 0.75, 0.75, -0.0, 0.0, -0.0, 0.0, -0.0):
+            assert bits(f(value)) == bits(op_by_op(f, value)), (name, value)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
