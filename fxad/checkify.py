@@ -18,7 +18,6 @@ namespace of its own, with the names of `jax.experimental.checkify`.
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from fxad.api.flat import flatten_args, name_of
 from fxad.api.indices import recording_indices
 from fxad.api.jaxpr import JAX_NAMES
 from fxad.api.linear import as_weak
+from fxad.api.naming import wraps
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
@@ -164,7 +164,7 @@ def checkify(
         )
     name = name_of(f)
 
-    @functools.wraps(f)
+    @wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         # Arguments are captured, not traced: a Python number stays one, and may be a size.
         args, kwargs = pytree.map(_as_array, (args, kwargs))

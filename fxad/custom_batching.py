@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from fxad.api.custom_vmap import custom_vmap
+from fxad.api.naming import wraps
 from fxad.core import pytree
 from fxad.lax.loops import map as map_in_turn
 
@@ -21,7 +21,7 @@ def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
     made = custom_vmap(f)
 
     @made.def_vmap
-    @functools.wraps(f)
+    @wraps(f)
     def rule(size: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
         leaves, tree = pytree.flatten(args)
         batched = pytree.leaves(in_batched)

@@ -8,7 +8,6 @@ may look at them. While a trace is active they rewrite Programs.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from fxad.api.linear import (
     weakness,
     zero_tangent,
 )
+from fxad.api.naming import wraps
 from fxad.compiler import recognise
 from fxad.core import dtypes as dt
 from fxad.core import pytree
@@ -87,7 +87,7 @@ def value_and_grad(
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     name = name_of(fun)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         chosen = [_argument(args, n, name) for n in numbers]
 
@@ -149,7 +149,7 @@ def grad(
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 from fxad.api.flat import FlatFunction, called_by_python, flatten_args, name_of
+from fxad.api.naming import wraps
 from fxad.core.errors import BadArgument, ConcretizationError
 from fxad.core.sizes import parse_bytes
 from fxad.ir.program import OPS, Program, Symbol
@@ -202,7 +203,7 @@ def keeping(
 ) -> Callable[..., Any]:
     """The function as a checkpoint that keeps what the rows of a policy say."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not tracing():  # nobody will ask for a derivative of this call
             call, dynamic = _without_statics(function, args, static)

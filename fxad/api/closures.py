@@ -6,12 +6,12 @@ g(x, *captured) == f(x)
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from fxad.api.custom_vjp import custom_vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
+from fxad.api.naming import wraps
 from fxad.core import pytree
 from fxad.core.errors import ShapeError, TreeError
 from fxad.core.masks import merge, select
@@ -138,4 +138,4 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
         return found if isinstance(found, tuple) else (found,)
 
     call.defvjp(forward, backward)
-    return functools.wraps(fun)(lambda *args: call(*args))
+    return wraps(fun)(lambda *args: call(*args))

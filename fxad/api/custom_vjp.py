@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from fxad.api.autodiff import jvp as jvp_function
 from fxad.api.custom import Custom
 from fxad.api.custom_rules import Perturbed, SymbolicZero, instantiated, run_rule
@@ -22,6 +24,7 @@ from fxad.core.errors import LeakedTracerError, ShapeError, TreeError, TypeMisma
 from fxad.core.masks import select
 from fxad.ir.program import OPS, Symbol
 from fxad.ops.base import zeros
+from fxad.trace.array import Array, Borrowed
 from fxad.trace.tracer import Tracer, bind, stage, staging, type_of
 from fxad.transform.context import differentiable
 from fxad.transform.jvp import forward_level
@@ -150,7 +153,7 @@ class _Rules:
         ]
         cotangent = self.out_tree.unflatten(given)
         result = self.owner.bwd(*self.static, residuals, cotangent)
-        args = self.tree.unflatten(self.types)[0]
+        args = self.tree.unflatten(map(_stand_in, self.types))[0]
         if not isinstance(result, tuple | list) or len(result) != len(args):
             raise TreeError(
                 f"{self.name}: bwd must return a tuple with one cotangent per differentiable "
@@ -175,7 +178,7 @@ class _Rules:
                 f"{pytree.structure(arg)}"
             ) from None
         for given, subtree in pairs:
-            types = pytree.leaves(subtree)
+            types = [type_of(v) for v in pytree.leaves(subtree)]
             if isinstance(given, SymbolicZero):
                 self._check_shape(given.type, types, what)
             if _is_zero(given):
@@ -279,6 +282,11 @@ class _Rules:
             for o, t in zip(outs, tangents, strict=True)
         ]
         return self.out_tree.unflatten(duals)
+
+
+def _stand_in(type_: Any) -> Array:
+    """An array of this type, since a class of the user's may convert its leaves."""
+    return Borrowed(np.broadcast_to(np.zeros((), type_.dtype), type_.shape))
 
 
 def _is_zero(value: Any) -> bool:

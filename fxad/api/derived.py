@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from fxad.api import naming, views
 from fxad.api.autodiff import jvp, vjp
 from fxad.api.flat import FlatFunction, flatten_args, name_of
 from fxad.api.linear import as_weak
+from fxad.api.naming import wraps
 from fxad.api.shape_struct import ShapeDtypeStruct
 from fxad.api.vectorise import vmap
 from fxad.core import dtypes as dt
@@ -60,7 +60,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     ShapeDtypeStruct(shape=(3,), dtype=float32)
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
         return pytree.map(_stand_in, fun(*args, **kwargs))
 
@@ -182,7 +182,7 @@ def make_ir(
         raise BadArgument("make_ir: axis_env must be None; name axes with vmap(..., axis_name=)")
     static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun, updated=())
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         def call(*dynamic: Any, **named: Any) -> Any:
             merged = list(dynamic)
@@ -256,7 +256,7 @@ def jacfwd(
            [0., 5., 2.]], dtype=float32)
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not isinstance(argnums, int):
             parts = [jacfwd(fun, n, has_aux, holomorphic)(*args, **kwargs) for n in argnums]
@@ -326,7 +326,7 @@ def jacrev(
            [0., 5., 2.]], dtype=float32)
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 

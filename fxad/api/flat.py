@@ -152,4 +152,4 @@ def name_of(function: Callable[..., Any]) -> str:
     if not callable(function):
         raise TypeMismatch(f"expected a function, got {type(function).__name__} ({function!r:.60})")
     name = getattr(function, "__name__", type(function).__name__)
-    return name if name.isidentifier() else "f"
+    return name if isinstance(name, str) and name.isidentifier() else "f"

@@ -6,10 +6,11 @@ grad(loss)                        d_params.w, d_params.b
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fxad.core import pytree
 from fxad.core.lazy import later
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fxad.ir import labels
 else:
     labels = later("fxad.ir.labels")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @record
@@ -46,7 +49,16 @@ def note_gradient(
 def called(function: Any) -> str:
     """What a function is called in a `repr`: `loss`, `grad(loss)`."""
     name = getattr(function, "__qualname__", "") or getattr(function, "__name__", "")
-    return name.rpartition("<locals>.")[2] or type(function).__name__
+    known = name.rpartition("<locals>.")[2] if isinstance(name, str) else ""
+    return known or type(function).__name__
+
+
+def wraps(function: Callable[..., Any], **how: Any) -> Callable[[F], F]:
+    """`functools.wraps`, also of a callable object whose names are no strings."""
+    names = ("__name__", "__qualname__")
+    odd = [n for n in names if not isinstance(getattr(function, n, ""), str)]
+    kept = [n for n in functools.WRAPPER_ASSIGNMENTS if n not in odd]
+    return functools.wraps(function, kept, **how)  # type: ignore[return-value]
 
 
 def entitle(made: Any, how: str, function: Callable[..., Any], **options: Any) -> None:
@@ -71,7 +83,7 @@ def label_program(
     names = arguments_of(function, static, arguments)
     labels.labelled(program.inputs[captured:], names)
     used = {v.label for v in program.inputs}
-    found = [path for path, _ in pytree.leaves_with_path(_numbers(results))]
+    found = results.paths()
     texts = list(_results(function, found))
     fresh = [text if text not in used and texts.count(text) == 1 else "" for text in texts]
     labels.labelled(program.outputs, fresh)
@@ -87,14 +99,19 @@ def arguments_of(
     """The names of leaves of (args, kwargs), all or those of these numbers. static: the arguments
     that are none of these."""
     roots = [name for i, name in enumerate(parameters(function)) if i not in static]
-    places = [path for path, _ in pytree.leaves_with_path(_numbers(arguments))]
-    return [_argument(p, roots) for i, p in enumerate(places) if chosen is None or i in chosen]
+    return [
+        _argument(p, roots)
+        for i, p in enumerate(arguments.paths())
+        if chosen is None or i in chosen
+    ]
 
 
-def label_arguments(inputs: Sequence[Any], function: Callable[..., Any], args: Any) -> None:
-    """Name values by their places in the tuple of a function's arguments."""
+def label_arguments(
+    inputs: Sequence[Any], function: Callable[..., Any], args: Sequence[TreeDef]
+) -> None:
+    """Name values by their places in a function's arguments, of these structures."""
     roots = parameters(function)
-    places = [path for path, _ in pytree.leaves_with_path((args, {}))]
+    places = pytree.treedef_tuple([pytree.treedef_tuple(args)]).paths()
     labels.labelled(inputs, [_argument(path, roots) for path in places])
 
 
@@ -106,10 +123,6 @@ def parameters(function: Callable[..., Any]) -> list[str]:
         return []
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p.name for p in found if p.kind in kinds]
-
-
-def _numbers(tree: TreeDef) -> Any:
-    return tree.unflatten(list(range(tree.num_leaves)))
 
 
 def _argument(path: KeyPath, roots: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from fxad.api import naming
 from fxad.api.axes import in_force
 from fxad.api.flat import NUMBERS, call_place, flatten_args, name_of, with_float0_nodes
 from fxad.api.jit import signature
+from fxad.api.naming import wraps
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import ConcretizationError
@@ -111,7 +112,7 @@ def outline(fun: Callable[..., Any]) -> Callable[..., Any]:
     """
     what = f"outline({name_of(fun)})"
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         level = innermost_recorder()
         if level is None:

@@ -7,13 +7,13 @@ with named_scope("attention"): ...
 from __future__ import annotations
 
 import contextlib
-import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from fxad.api.naming import wraps
 from fxad.core import dtypes as dt
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, DeviceError, TypeMismatch
@@ -143,7 +143,7 @@ def named_call(fun: F, *, name: str | None = None) -> F:
     """
     scope = getattr(fun, "__name__", "f") if name is None else name
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         with named_scope(scope):
             return fun(*args, **kwargs)

@@ -8,12 +8,12 @@ f32[] output of sin from <stdin>:1
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from fxad.api.autodiff import vjp
 from fxad.api.derived import make_ir
+from fxad.api.naming import wraps
 from fxad.ir.program import Eqn, Program, Var
 
 __all__ = ["print_saved_residuals"]
@@ -24,7 +24,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[st
     which argument it is, or its name (`checkpoint_name`), or what made it and where. Nothing runs.
     Each array is listed once, arguments first."""
 
-    @functools.wraps(f)  # whose names of arguments are then those of the program's inputs
+    @wraps(f)  # whose names of arguments are then those of the program's inputs
     def pullback(*args: Any, **kwargs: Any) -> Any:
         return vjp(lambda *a: f(*a, **kwargs), *args)[1]
 

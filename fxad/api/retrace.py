@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from fxad.api.flat import call_place
-from fxad.core import pytree
 from fxad.core.errors import RetraceError
 from fxad.core.pytree import TreeDef
 
@@ -107,8 +106,7 @@ def _types(kinds: tuple) -> str:
 
 def leaf_paths(tree: TreeDef) -> list[str]:
     """How to reach each leaf of (args, kwargs): `args[0]['w']`."""
-    whole = tree.unflatten(list(range(tree.num_leaves)))
-    return [call_place(path) for path, _ in pytree.leaves_with_path(whole)]
+    return [call_place(path) for path in tree.paths()]
 
 
 def explain(what: str, traces: Iterable[Any], new: Signature) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -10,6 +9,7 @@ from fxad.api import naming
 from fxad.api.axes import named
 from fxad.api.flat import FlatFunction, call_place, flatten_args, name_of
 from fxad.api.linear import as_weak_as
+from fxad.api.naming import wraps
 from fxad.core import pytree
 from fxad.core.depth import told_when_too_deep
 from fxad.core.errors import BadArgument, ShapeError, TreeError, TypeMismatch
@@ -57,7 +57,7 @@ def vmap(
     _check_axes(in_axes, f"vmap({name}): in_axes")
     _check_axes(out_axes, f"vmap({name}): out_axes")
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         axes = _leaf_axes(in_axes, args, kwargs, name)
         leaves, axes, flat = _mapped_leaves(fun, args, kwargs, axes, name)

@@ -51,6 +51,13 @@ class TreeDef:
             return ()
         return tuple(_keys_of(self.node, self.data, len(self._children)))
 
+    def paths(self) -> list[KeyPath]:
+        """The way to each leaf. No node is made from leaves that are none."""
+        if self.node is None:
+            return [()]
+        pairs = zip(self.keys(), self._children, strict=True)
+        return [(key, *rest) for key, child in pairs for rest in child.paths()]
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes, leaves included."""

@@ -150,7 +150,7 @@ def _choose(
     staged = [
         stage(flat, types, name_of(f), weak) for flat, f in zip(flats, functions, strict=True)
     ]
-    given = tree.unflatten(range(len(leaves)))[0]
+    given = tree.children()[0].children()
     for (program, _), f in zip(staged, functions, strict=True):
         label_arguments(program.inputs, f, given)
     _check_trees(what, functions, flats)
@@ -227,7 +227,7 @@ def _common_types(
     goal, weak, wrong = [], [], []
     tree = flats[0].tree
     assert tree is not None
-    paths = [path for path, _ in pytree.leaves_with_path(tree.unflatten(programs[0].out_types))]
+    paths = tree.paths()
     for i, path in enumerate(paths):
         types = [p.out_types[i] for p in programs]
         flags = [f.weak[i] for f in flats]

@@ -46,7 +46,7 @@ class Body:
     """A loop body on flat values: (carry..., slices...) -> (carry..., ys...).
 
     `step(carry, slices)` takes the carry as a pytree and the slices as a list, and returns the
-    new carry and any further results. `args(carry, slices)` is what `function` is called with.
+    new carry and any further results. `args` are the structures of what `function` is called with.
     `weak` says which results are weak after a call.
     """
 
@@ -55,7 +55,7 @@ class Body:
         what: str,
         function: Callable[..., Any],
         step: Callable[[Any, list[Any]], tuple[Any, Any]],
-        args: Callable[[Any, list[Any]], tuple[Any, ...]],
+        args: Sequence[TreeDef],
         tree: TreeDef,
     ) -> None:
         self.what = what
@@ -83,10 +83,9 @@ class Body:
 
     def check(self, carry: Sequence[ArrayType], outs: Sequence[Type]) -> None:
         """Raise TypeMismatch naming each leaf whose type the body changes."""
-        paths = [path for path, _ in pytree.leaves_with_path(self.tree.unflatten(list(carry)))]
         wrong = [
             f"carry{pytree.keystr(path)} goes in as {before} and comes out as {after}"
-            for path, before, after in zip(paths, carry, outs, strict=True)
+            for path, before, after in zip(self.tree.paths(), carry, outs, strict=True)
             if before != after
         ]
         if wrong:
@@ -146,8 +145,7 @@ def stage_body(
             program = _with_wider_inputs(program, {i: types[i] for i in changed})
             break
     body.check(types, outs)
-    given = body.args(body.tree.unflatten(range(count)), list(range(len(xs))))
-    label_arguments(program.inputs, body.function, given)
+    label_arguments(program.inputs, body.function, body.args)
     return program.closed(), captured, carry
 
 

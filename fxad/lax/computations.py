@@ -38,9 +38,7 @@ class Computation:
     ) -> None:
         scalars = [ArrayType(t.dtype, ()) for t in types]
         side = tree or pytree.structure(0)
-        call = pytree.structure(
-            ((side.unflatten([0] * len(scalars)), side.unflatten([0] * len(scalars))), {})
-        )
+        call = pytree.treedef_tuple([pytree.treedef_tuple([side, side]), pytree.structure({})])
         flat = FlatFunction(computation, call)
         program, self._captured = stage(flat, [*scalars, *scalars], name_of(computation))
         if program.out_types != tuple(scalars):

@@ -94,7 +94,7 @@ def scan(
             )
         return result[0], result[1]
 
-    body = Body("scan", f, step, lambda state, xs: (state, xs_tree.unflatten(xs)), tree)
+    body = Body("scan", f, step, [tree, xs_tree], tree)
     outs, ys = scan_flat(body, carry, slices, count, reverse)
     assert body.ys_tree is not None
     return tree.unflatten(outs), body.ys_tree.unflatten(ys)
@@ -332,7 +332,7 @@ def fori_loop(
         return (OPS["add"](i, 1), kept(_weakly(i), value)), ()
 
     leaves, tree = flatten_args((first, init_val), "fori_loop: initial value")
-    body = Body("fori_loop", body_fun, step, lambda state, _: state, tree)
+    body = Body("fori_loop", body_fun, step, tree.children(), tree)
     outs, _ = scan_flat(body, leaves, [], count, reverse=False)
     return tree.unflatten(outs)[1]
 

@@ -59,7 +59,7 @@ def staged_while(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Stage
     test = FlatFunction(lambda *leaves: cond_fun(tree.unflatten(leaves)), _arguments(carry))
     types = [type_of(c) for c in carry]
     cond, cond_captured = stage(test, types, name_of(cond_fun), body.weak)
-    label_arguments(cond.inputs, cond_fun, (tree.unflatten(range(len(carry))),))
+    label_arguments(cond.inputs, cond_fun, [tree])
     if cond.out_types != (ArrayType(dt.bool_, ()),) or not test.tree.is_leaf:
         seen = ", ".join(str(t) for t in cond.out_types)
         inside = "" if test.tree.is_leaf else f" in a tree {test.tree}"
@@ -72,7 +72,7 @@ def staged_while(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Stage
 
 def _body(body_fun: Callable, tree: pytree.TreeDef) -> Body:
     step = lambda state, _: (body_fun(state), ())  # noqa: E731
-    return Body("while_loop", body_fun, step, lambda state, _: (state,), tree)
+    return Body("while_loop", body_fun, step, [tree], tree)
 
 
 def _arguments(leaves: Sequence[Any]) -> pytree.TreeDef:

@@ -62,8 +62,10 @@ class Loss:
 def loss(graph: Graph, last: Eqn) -> tuple[list[Eqn], Atom] | None:
     """Equations that compute by `linear_cross_entropy` what an equation that ends a loss does,
     and which value that is."""
+    if not _ends(last):
+        return None
     out = last.outputs[0]
-    found = _summed(graph, out, ()) if _ends(last) else None
+    found = _summed(graph, out, ())
     if found is None or out.type.dtype not in (dt.float32, dt.float64):
         return None
     reader = graph.uses.only_reader(out)

@@ -161,3 +161,60 @@ def test_distributions_and_activations_of_numbers_are_numbers():
     for result in (fxad.scipy.stats.norm.logpdf(0.5), fxad.nn.silu(0.5), fxad.nn.softplus(0.5)):
         assert result.weak_type
     assert not fxad.scipy.stats.norm.logpdf(jnp.float32(0.5)).weak_type
+
+
+@fxad.tree_util.register_pytree_node_class
+class Converting:
+    """Its constructor takes arrays alone, as those of many libraries do."""
+
+    def __init__(self, value):
+        self.value = jnp.asarray(value).reshape(-1)
+
+    def tree_flatten(self):
+        return (self.value,), None
+
+    @classmethod
+    def tree_unflatten(cls, data, children):
+        return cls(*children)
+
+
+def test_trees_whose_classes_convert_their_leaves():
+    tree, lax = Converting(jnp.ones(3)), fxad.lax
+    more = lambda c: Converting(c.value + 1)  # noqa: E731
+    for result in (
+        lax.fori_loop(0, 3, lambda i, c: more(c), tree),
+        lax.while_loop(lambda c: c.value.sum() < 12, more, tree),
+        lax.scan(lambda c, x: (more(c), c.value + x.value), tree, Converting(jnp.ones(3)))[0],
+        lax.cond(jnp.array(True), lambda c: Converting(c.value * 4), more, tree),
+        fxad.jit(lambda c: Converting(c.value * 4))(tree),
+    ):
+        np.testing.assert_array_equal(result.value, [4, 4, 4])
+    with pytest.raises(TypeMismatch, match=r"carry\[1\]\[<flat index 0>\] goes in as f32\[3\]"):
+        lax.fori_loop(0, 3, lambda i, c: Converting(c.value[:2]), tree)
+    f = fxad.jit(more)
+    f(tree)
+    assert "f32[4]" in f.explain_retrace(Converting(jnp.ones(4)))
+
+    @fxad.custom_vjp
+    def total(c):
+        return c.value.sum()
+
+    total.defvjp(lambda c: (c.value.sum(), c), lambda c, g: (Converting(c.value * g),))
+    for grad in (fxad.grad(total), fxad.jit(fxad.grad(total))):
+        np.testing.assert_array_equal(grad(tree).value, [1, 1, 1])
+
+
+def test_callables_whose_name_is_no_string():
+    class Named:
+        __name__ = object()
+
+        def __call__(self, x):
+            return (x * x).sum()
+
+    f, x = Named(), jnp.arange(3.0)
+    np.testing.assert_array_equal(fxad.vmap(f)(x), x * x)
+    assert fxad.jit(f)(x) == fxad.checkpoint(f)(x) == fxad.value_and_grad(f)(x)[0] == 5
+    for derivative in (fxad.grad, fxad.jacfwd, fxad.jacrev):
+        np.testing.assert_array_equal(derivative(f)(x), 2 * x)
+    assert "Named" in repr(fxad.grad(f))
+    assert "program f(x: f32[3])" in str(fxad.make_ir(f)(x))

@@ -189,6 +189,15 @@ def test_paths():
     assert ft.keystr(path, simple=True, separator="/") == "w/0/bias"
 
 
+def test_a_structure_knows_the_paths_of_its_leaves():
+    """As they are in a tree of it, without making one."""
+    held = {"b": [1, (2, None)], "a": Pair(3, [4]), "c": Layer(5, 6)}
+    pairs, treedef = ft.flatten_with_path(held)
+    assert treedef.paths() == [path for path, _ in pairs]
+    assert ft.structure(None).paths() == []
+    assert ft.structure(1).paths() == [()]
+
+
 def test_transpose():
     outer = ft.structure({"a": 0, "b": 0})
     tree = {"a": (1, [2]), "b": (3, [4])}
