@@ -5,6 +5,8 @@ y = conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO"
 
 The windows of the padded input become axes of their own, made of slices (of which each spatial
 axis needs as many as the kernel is long), and one product contracts them with the kernel.
+Where each feature of the input gives one of the result, so that a product would have one row, the
+slices are multiplied by their elements of the kernel and added: one fused loop.
 Outside jit these windows would be copied, so that large convolutions run compiled there too, as in
 JAX: no single op of theirs is slow, but a compiled product reads the input in place.
 """
@@ -22,17 +24,22 @@ import numpy as np
 
 from fxad.api.compiled import interpreting
 from fxad.api.jit import jit
+from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
+from fxad.lax.loops import fori_loop
+from fxad.lax.shapes import dynamic_slice_in_dim
 from fxad.lax.shapes import pad as padded
 from fxad.lax.windows import padtype_to_pads
-from fxad.numpy.core import promoted, stack_values, value_of
+from fxad.numpy.core import cast, promoted, stack_values, value_of
+from fxad.numpy.creation import zeros
 from fxad.numpy.manipulation import slice_axis
 from fxad.numpy.products import product
 from fxad.trace.array import Array
 from fxad.trace.tracer import staging
 
-_MOST_SLICES = 32  # longer kernels gather their windows
+_MOST_SLICES = 32  # longer kernels gather their windows; where they are added, a loop takes
+_SLICES = 16  # so many elements at a time (docs/log.md)
 _LARGE = 1 << 16  # elements of windows; to copy fewer is cheaper than to compile (docs/log.md)
 
 
@@ -259,15 +266,72 @@ def _convolve(
     x = OPS["transpose"](x, permutation=(batch, *spatial, features))
     outputs, inputs, *window = numbers.rhs_spec
     w = OPS["transpose"](w, permutation=(*window, inputs, outputs))
-    x = _all_windows(x, w.shape[: len(spatial)], placed)
-    out = _contract(x, w, *groups, wide, precision)
+    if w.shape[-2] == 1 and w.shape[-1] == x.shape[-1] and groups[1] == 1 and precision is None:
+        out = _added(x, w[..., 0, :], placed, wide)
+    else:
+        x = _all_windows(x, w.shape[: len(spatial)], placed)
+        out = _contract(x, w, *groups, wide, precision)
     return _in_order(out, numbers.out_spec)
+
+
+def _added(x: Array, w: Array, placed: _Placed, wide: Any) -> Array:
+    """[batch, spatial..., features] with [kernel..., features] -> [batch, out..., features]: slices
+    of x, each times an element of every feature's kernel."""
+    wanted = x.dtype if wide is None else dt.canonicalize(wide, explicit=True)
+    sums = dt.float32 if wanted in (dt.float16, dt.bfloat16) else wanted
+    x, w = _padded(cast(x, sums), placed), cast(w, sums)
+    lengths = w.shape[:-1]
+    counts = [
+        builtins.max((size - _dilated(length, spread)) // stride + 1, 0)
+        for size, length, stride, spread in zip(
+            x.shape[1:-1], lengths, placed.strides, placed.spread, strict=True
+        )
+    ]
+    if 0 in counts or 0 in lengths:
+        return zeros((x.shape[0], *counts, x.shape[-1]), wanted)
+    return cast(_sum_of_slices(x, w, placed, counts, 0), wanted)
+
+
+def _sum_of_slices(x: Array, w: Array, placed: _Placed, counts: Sequence[int], axis: int) -> Array:
+    """`_added`, where the kernel has been taken apart along the first `axis` of its axes."""
+    if axis == len(counts):
+        return x * w
+    length, stride, spread = w.shape[0], placed.strides[axis], placed.spread[axis]
+    extent = (counts[axis] - 1) * stride + 1
+
+    def one(x: Array, w: Array, k: int) -> Array:
+        taken = slice_axis(x, axis + 1, k * spread, k * spread + extent, stride)
+        return _sum_of_slices(taken, w[k], placed, counts, axis + 1)
+
+    def some(x: Array, w: Array) -> Array:
+        return functools.reduce(operator.add, [one(x, w, k) for k in range(w.shape[0])])
+
+    rest = math.prod(w.shape[1:-1])
+    if length * rest <= _MOST_SLICES:
+        return some(x, w)
+    step = builtins.max(_SLICES // rest, 1)
+    last = length % step
+
+    def more(i: Array, total: Array) -> Array:
+        part = dynamic_slice_in_dim(x, i * (step * spread), extent + (step - 1) * spread, axis + 1)
+        return total + some(part, dynamic_slice_in_dim(w, i * step, step, 0))
+
+    first = zeros((x.shape[0], *counts, x.shape[-1]), x.dtype)
+    if last:
+        begun = slice_axis(x, axis + 1, (length - last) * spread, x.shape[axis + 1], 1)
+        first = some(begun, w[length - last :])
+    return fori_loop(0, length // step, more, first)
+
+
+def _padded(x: Array, placed: _Placed) -> Array:
+    if any(entry != (0, 0, 0) for entry in placed.config):
+        return padded(x, 0, [(0, 0, 0), *placed.config, (0, 0, 0)])
+    return x
 
 
 def _all_windows(x: Array, lengths: Sequence[int], placed: _Placed) -> Array:
     """[batch, spatial..., features] -> [batch, out..., kernel..., features]."""
-    if any(entry != (0, 0, 0) for entry in placed.config):
-        x = padded(x, 0, [(0, 0, 0), *placed.config, (0, 0, 0)])
+    x = _padded(x, placed)
     for axis, length in enumerate(lengths):
         x = _windows(x, axis + 1, length, placed.strides[axis], placed.spread[axis])
     return x

@@ -6,12 +6,13 @@ matmul(a, b)      tensordot(a, b, 2)      convolve(x, kernel, "same")
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.lazy import later
 from fxad.core.precision import DotAlgorithmPreset, Precision, default_terms, terms_of
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -32,6 +33,11 @@ from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import by_value, replayed
 from fxad.trace.tracer import type_of
+
+if TYPE_CHECKING:
+    from fxad.lax import convolution
+else:
+    convolution = later("fxad.lax.convolution")
 
 __all__ = [
     "convolve", "correlate", "cross", "dot", "inner", "kron", "matmul", "matvec", "outer",
@@ -341,22 +347,22 @@ def _convolved(
     if len(x) < len(y):
         x, y = y, x
     n, m = len(x), len(y)
-    rows = np.arange(n + m - 1)[:, None] - np.arange(m)[None, :]
-    inside = (rows >= 0) & (rows < n)
-    windows = x[np.clip(rows, 0, n - 1).astype(np.int32)]
-    windows = OPS["select"](value_of(inside), windows, windows * 0)
+    if mode not in ("full", "same", "valid"):
+        raise BadArgument(f"{name}: mode must be full, same or valid, not {mode!r}")
+    low, length = {"full": (0, n + m - 1), "same": (first, n), "valid": (m - 1, n - m + 1)}[mode]
+    pads = (m - 1 - low, low + length - n)
     wide = None if wanted is None else np.dtype(wanted)
     kept = wide if wide is not None and wide.kind == type_of(x).dtype.kind else None
-    full = product(windows, y, ((1,), (0,)), precision=precision, wide=kept)
-    full = full if wide is None else cast(full, wide)
-    match mode:
-        case "full":
-            return full
-        case "same":
-            return full[first : first + n]
-        case "valid":
-            return full[m - 1 : n]
-    raise BadArgument(f"{name}: mode must be full, same or valid, not {mode!r}")
+    out = convolution.conv_general_dilated(
+        reshape(x, (1, 1, n)),
+        reshape(OPS["reverse"](y, axes=(0,)), (1, 1, m)),
+        (1,),
+        [pads],
+        precision=precision,
+        preferred_element_type=kept,
+    )
+    out = reshape(out, (length,))
+    return out if wide is None else cast(out, wide)
 
 
 @replayed

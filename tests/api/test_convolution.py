@@ -71,7 +71,10 @@ CASES = [
 def test_like_loops(sizes, kernel, strides, pads, holes, spread, groups) -> None:
     x = R.standard_normal((2, 4, *sizes))
     w = R.standard_normal((8, 4 // groups, *kernel))
+    _check_by_loops(x, w, strides, pads, holes, spread, groups)
 
+
+def _check_by_loops(x, w, strides, pads, holes, spread, groups) -> None:
     def conv(x: Any, w: Any) -> Any:
         return lax.conv_general_dilated(
             x, w, strides, pads, holes, spread, feature_group_count=groups
@@ -86,6 +89,44 @@ def test_like_loops(sizes, kernel, strides, pads, holes, spread, groups) -> None
     for way, got in ((R.standard_normal(x.shape), dx), (R.standard_normal(w.shape), dw)):
         moved = conv(way, w) if got is dx else conv(x, way)
         assert float(jnp.vdot(got, way)) == pytest.approx(float(jnp.sum(moved * weights)))
+
+
+# One feature of the result for each: slices are added, many of them in loops.
+ALONE = [
+    ((9,), (3,), (1,), [(1, 1)], (1,), (1,)),
+    ((90,), (50,), (1,), [(49, 49)], (1,), (1,)),
+    ((90,), (33,), (2,), [(3, 0)], (2,), (2,)),
+    ((9, 8), (3, 4), (1, 2), [(1, 1), (0, 2)], (1, 1), (2, 1)),
+    ((12, 11), (7, 6), (2, 1), [(6, 6), (3, 1)], (1, 1), (1, 2)),
+    ((7, 60), (2, 40), (1, 3), [(1, 0), (2, 2)], (1, 2), (1, 1)),
+    ((5, 6, 7), (3, 4, 4), (1, 1, 2), [(1, 1), (0, 3), (2, 2)], (1, 1, 1), (1, 2, 1)),
+    ((3, 2), (3, 4), (1, 1), [(0, 0), (0, 0)], (1, 1), (1, 1)),  # no window fits
+]
+
+
+@pytest.mark.parametrize(("sizes", "kernel", "strides", "pads", "holes", "spread"), ALONE)
+@pytest.mark.parametrize("features", [1, 3])
+def test_features_apart(features, sizes, kernel, strides, pads, holes, spread) -> None:
+    x, w = R.standard_normal((2, features, *sizes)), R.standard_normal((features, 1, *kernel))
+    _check_by_loops(x, w, strides, pads, holes, spread, features)
+
+
+def test_features_apart_in_few_bits() -> None:
+    """Sums are of float32, and of the dtype that is asked for; infinities stay where they are."""
+    x, w = R.standard_normal((1, 2, 300)), R.standard_normal((2, 1, 60))
+    wanted = by_loops(x, w, (1,), [(0, 0)], (1,), (1,), 2)
+    for dtype, wide, bound in (
+        ("float16", None, 2e-2), ("bfloat16", None, 0.15), ("bfloat16", "float32", 0.1),
+        ("float32", None, 1e-5), ("float32", "float64", 1e-5),
+    ):  # fmt: skip
+        given = jnp.asarray(x, dtype), jnp.asarray(w, dtype)
+        how = {"feature_group_count": 2, "preferred_element_type": wide}
+        out = fxad.jit(lambda x, w, how=how: lax.conv_general_dilated(x, w, (1,), "VALID", **how))
+        assert out(*given).dtype == jnp.dtype(wide or dtype)
+        np.testing.assert_allclose(np.asarray(out(*given), float), wanted, atol=bound)
+    x[0, 0, 150] = np.inf
+    reached = ~np.isfinite(lax.conv_general_dilated(x, w, (1,), "VALID", feature_group_count=2))
+    assert reached.sum() == reached[0, 0, 91:151].sum() == 60
 
 
 def test_layouts_and_padding_by_name() -> None:

@@ -5,6 +5,7 @@ convolve(image, kernel, mode="same")
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ def fftconvolve(
         raise ShapeError(f"fftconvolve: neither of {x.type} and {y.type} lies within the other")
     if not places:
         return x * y
-    sizes = [x.shape[i] + y.shape[i] - 1 for i in places]
+    sizes = [_fast_length(x.shape[i] + y.shape[i] - 1) for i in places]
     if dt.is_complex(x.dtype):
         out = fft.ifftn(fft.fftn(x, sizes, places) * fft.fftn(y, sizes, places), sizes, places)
     else:
@@ -108,6 +109,12 @@ def fftconvolve(
         }[mode]
         out = slice_axis(out, i, low, low + length)
     return out
+
+
+def _fast_length(n: int) -> int:
+    """The least length from n on that has no prime factor above 5: its transform is a fast one."""
+    factors = [3**i * 5**j for i in range(21) for j in range(14)]  # beyond 2**32
+    return builtins.min(f << builtins.max((n - 1) // f, 0).bit_length() for f in factors)
 
 
 def correlate(
