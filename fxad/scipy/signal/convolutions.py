@@ -5,7 +5,6 @@ convolve(image, kernel, mode="same")
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,7 +113,7 @@ def fftconvolve(
 def _fast_length(n: int) -> int:
     """The least length from n on that has no prime factor above 5: its transform is a fast one."""
     factors = [3**i * 5**j for i in range(21) for j in range(14)]  # beyond 2**32
-    return builtins.min(f << builtins.max((n - 1) // f, 0).bit_length() for f in factors)
+    return min(f << max((n - 1) // f, 0).bit_length() for f in factors)
 
 
 def correlate(
