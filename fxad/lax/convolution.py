@@ -36,6 +36,7 @@ from fxad.numpy.creation import zeros
 from fxad.numpy.manipulation import slice_axis
 from fxad.numpy.products import product
 from fxad.trace.array import Array
+from fxad.trace.replay import replaying
 from fxad.trace.tracer import staging
 
 _MOST_SLICES = 32  # longer kernels gather their windows; where they are added, a loop takes
@@ -235,10 +236,11 @@ def conv_general_dilated(
         [x.shape[i] for i in spatial], lengths, window_strides, padding, lhs_dilation, rhs_dilation
     )
     run: Callable[..., Array] = _convolve
+    fused = staging() and not replaying()
     if not (staging() or interpreting()):
         each = math.prod(lengths) * x.shape[batch] * x.shape[features]
         if placed.windows * each >= _LARGE:
-            run = _compiled()
+            run, fused = _compiled(), True
     return run(
         x,
         w,
@@ -247,6 +249,7 @@ def conv_general_dilated(
         groups=(feature_group_count, batch_group_count),
         wide=preferred_element_type,
         precision=precision,
+        fused=fused,
     )
 
 
@@ -259,14 +262,16 @@ def _convolve(
     groups: tuple[int, int],
     wide: Any,
     precision: Any,
+    fused: bool,
 ) -> Array:
     """The convolution of what `conv_general_dilated` has checked. groups: of features, of
-    batches."""
+    batches. fused: whether it is compiled, so that many ops may be one loop."""
     batch, features, *spatial = numbers.lhs_spec
     x = OPS["transpose"](x, permutation=(batch, *spatial, features))
     outputs, inputs, *window = numbers.rhs_spec
     w = OPS["transpose"](w, permutation=(*window, inputs, outputs))
-    if w.shape[-2] == 1 and w.shape[-1] == x.shape[-1] and groups[1] == 1 and precision is None:
+    apart = w.shape[-2] == 1 and w.shape[-1] == x.shape[-1] and groups[1] == 1
+    if apart and fused and precision is None:
         out = _added(x, w[..., 0, :], placed, wide)
     else:
         x = _all_windows(x, w.shape[: len(spatial)], placed)
@@ -339,7 +344,7 @@ def _all_windows(x: Array, lengths: Sequence[int], placed: _Placed) -> Array:
 
 @functools.cache
 def _compiled() -> Callable[..., Array]:
-    settings = ("numbers", "placed", "groups", "wide", "precision")
+    settings = ("numbers", "placed", "groups", "wide", "precision", "fused")
     return jit(_convolve, static_argnames=settings)
 
 

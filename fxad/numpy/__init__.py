@@ -42,6 +42,7 @@ from fxad.trace.array import Array as _Array
 
 if _typing.TYPE_CHECKING:
     from fxad.numpy import fft, linalg
+    from fxad.numpy.convolutions import *
     from fxad.numpy.differences import *
     from fxad.numpy.files import *
     from fxad.numpy.float_parts import *
@@ -57,6 +58,7 @@ if _typing.TYPE_CHECKING:
 
 # What few programs use is loaded when it is first asked for.
 _LAZY = {
+    "convolutions": "convolve correlate",
     "differences": "diff ediff1d gradient trapezoid unwrap",
     "files": "fromfile load save savez",
     "float_parts": "frexp ldexp packbits spacing unpackbits",

@@ -14,12 +14,12 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.core.promotion import result_type
 from fxad.numpy import linalg
+from fxad.numpy.convolutions import convolve
 from fxad.numpy.core import asarray, cast, known_values, promoted, value_of
 from fxad.numpy.creation import arange, eye, ones, vander, zeros, zeros_like
 from fxad.numpy.elementwise import sqrt
 from fxad.numpy.joining import concatenate
 from fxad.numpy.manipulation import broadcast_shapes, broadcast_to, reshape
-from fxad.numpy.products import convolve
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed
 

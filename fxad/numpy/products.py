@@ -1,18 +1,17 @@
-"""Products of vectors and matrices: matmul, dot, tensordot, outer, kron, cross, convolve, ...
+"""Products of vectors and matrices: matmul, dot, tensordot, outer, kron, cross, ...
 
-matmul(a, b)      tensordot(a, b, 2)      convolve(x, kernel, "same")
+matmul(a, b)      tensordot(a, b, 2)
 """
 
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fxad.core import dtypes as dt
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
-from fxad.core.lazy import later
+from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.precision import DotAlgorithmPreset, Precision, default_terms, terms_of
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
@@ -34,13 +33,8 @@ from fxad.trace.array import Array
 from fxad.trace.replay import by_value, replayed
 from fxad.trace.tracer import type_of
 
-if TYPE_CHECKING:
-    from fxad.lax import convolution
-else:
-    convolution = later("fxad.lax.convolution")
-
 __all__ = [
-    "convolve", "correlate", "cross", "dot", "inner", "kron", "matmul", "matvec", "outer",
+    "cross", "dot", "inner", "kron", "matmul", "matvec", "outer",
     "tensordot", "trace", "vdot", "vecdot", "vecmat",
 ]  # fmt: skip
 
@@ -308,83 +302,6 @@ def trace(
     offset = within(offset, value.shape[first], value.shape[second])
     kept = OPS["select"](OPS["eq"](rows + offset, columns), value, full_of(0, value.type))
     return OPS["sum"](kept, axes=tuple(sorted((first, second))))
-
-
-@replayed
-def convolve(
-    a: Any,
-    v: Any,
-    mode: str = "full",
-    *,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """Discrete convolution of two vectors, in floats as in JAX.
-
-    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]))
-    Array([ 1., 12., 23., 30.], dtype=float32)
-    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]), mode="valid")
-    Array([12., 23.], dtype=float32)
-    """
-    options = mode, precision, preferred_element_type
-    return _convolved("convolve", a, v, *options, mirrored=False)
-
-
-def _convolved(
-    name: str, a: Any, v: Any, mode: str, precision: Any, wanted: Any, mirrored: bool
-) -> Array:
-    """The convolution of a and v. mirrored: v was turned round, for a correlation."""
-    x, y = promoted(name, a, v, inexact=True, numbers=False, broadcast=False)
-    if type_of(x).ndim != 1 or type_of(y).ndim != 1:
-        raise ShapeError(f"{name}: both arguments must be vectors, not {x.type} and {y.type}")
-    if not len(x) or not len(y):
-        raise ShapeError(f"{name}: {x.type} and {y.type}: neither argument may be empty")
-    # Where the middle of `full` begins: before half of the shorter operand. One of even length has
-    # no middle; its left half is the shorter one, which is the right half where the whole
-    # correlation is the mirror image of that with the operands exchanged.
-    shorter = min(len(x), len(y))
-    first = shorter // 2 if mirrored and len(x) < len(y) else (shorter - 1) // 2
-    if len(x) < len(y):
-        x, y = y, x
-    n, m = len(x), len(y)
-    if mode not in ("full", "same", "valid"):
-        raise BadArgument(f"{name}: mode must be full, same or valid, not {mode!r}")
-    low, length = {"full": (0, n + m - 1), "same": (first, n), "valid": (m - 1, n - m + 1)}[mode]
-    pads = (m - 1 - low, low + length - n)
-    wide = None if wanted is None else np.dtype(wanted)
-    kept = wide if wide is not None and wide.kind == type_of(x).dtype.kind else None
-    out = convolution.conv_general_dilated(
-        reshape(x, (1, 1, n)),
-        reshape(OPS["reverse"](y, axes=(0,)), (1, 1, m)),
-        (1,),
-        [pads],
-        precision=precision,
-        preferred_element_type=kept,
-    )
-    out = reshape(out, (length,))
-    return out if wide is None else cast(out, wide)
-
-
-@replayed
-def correlate(
-    a: Any,
-    v: Any,
-    mode: str = "valid",
-    *,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Array:
-    """Cross-correlation of two vectors, in floats as in JAX.
-
-    >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([1, 10]))
-    Array([21., 32.], dtype=float32)
-    """
-    second = value_of(v)
-    second = OPS["conj"](second) if dt.is_complex(second.dtype) else second
-    second = OPS["reverse"](second, axes=(0,)) if second.ndim == 1 else second
-    return _convolved(
-        "correlate", a, second, mode, precision, preferred_element_type, mirrored=True
-    )
 
 
 @replayed

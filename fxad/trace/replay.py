@@ -133,6 +133,12 @@ class _Recording(Staging):
     """The level of what is traced to be replayed."""
 
 
+def replaying() -> bool:
+    """Whether what runs now is recorded to be replayed op by op: the fewer ops the better."""
+    levels = _stack.levels
+    return bool(levels) and isinstance(levels[-1], _Recording)
+
+
 def by_numpy(*, type: Callable[..., ArrayType], numpy: Function) -> Callable[[F], F]:
     """A function of float arrays or numbers of one dtype of 32 or 64 bits (and named parameters)
     that, outside traces and in replays, is a call of `numpy`, as if it were one op.
@@ -147,8 +153,7 @@ def by_numpy(*, type: Callable[..., ArrayType], numpy: Function) -> Callable[[F]
 
         @functools.wraps(function)
         def call(*values: Any, **params: Any) -> Any:
-            levels = _stack.levels
-            if tracer.ordinary and (not levels or isinstance(levels[-1], _Recording)):
+            if tracer.ordinary and (not _stack.levels or replaying()):
                 dtype = type_of(values[0]).dtype
                 if dtype.kind == "f" and dtype.itemsize >= 4:
                     return bind(op, *values, **params)
