@@ -401,7 +401,7 @@ def axes_tuple(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     """Sorted, unique, non-negative axes; None means all of them."""
     if axis is None:
         return tuple(range(ndim))
-    given = (axis,) if not isinstance(axis, tuple | list) else axis
+    given = axis if isinstance(axis, tuple | list) else shape_items(axis)
     found = [axis_index(a, ndim, name) for a in given]
     if len(set(found)) != len(found):
         raise AxisError(f"{name}: axes {tuple(given)} name one axis twice")
@@ -409,15 +409,26 @@ def axes_tuple(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 
 
 def shape_items(shape: Any) -> tuple[Any, ...]:
-    """The parts of a shape, or of what is given like one: of a sequence, a range or a vector of
-    known elements. Anything else is the one part; so is a vector of a random key's type, which
-    is a key in the place of a shape."""
-    if isinstance(shape, tuple | list | range):
+    """The parts of a shape, or of what is given like one (axes): of a sequence, of whatever class,
+    or of a vector of known elements. Anything else is the one part; so is a vector of a random
+    key's type, which is a key in the place of a shape."""
+    if isinstance(shape, int):
+        return (shape,)
+    if isinstance(shape, tuple | list):
         return tuple(shape)
-    known = isinstance(shape, np.ndarray | Concrete) and shape.ndim > 0
-    if known and getattr(shape, "type", None) != _KEY_WORDS:
-        return tuple(as_numpy(shape).tolist())
-    return (shape,)
+    if isinstance(shape, np.ndarray | Array):
+        known = not isinstance(shape, Tracer) and shape.ndim > 0
+        if known and getattr(shape, "type", None) != _KEY_WORDS:
+            return tuple(as_numpy(shape).tolist())
+        return (shape,)
+    return tuple(shape) if _is_sequence(shape) else (shape,)
+
+
+def _is_sequence(given: Any) -> bool:
+    """Whether an object is a sequence of numbers by what its class has, as other libraries' classes
+    of shapes, which are no `collections.abc.Sequence`."""
+    has = map(functools.partial(hasattr, type(given)), ("__len__", "__getitem__", "__iter__"))
+    return all(has) and not isinstance(given, str | bytes | dict)
 
 
 def shape_tuple(shape: Any, name: str) -> tuple[int, ...]:

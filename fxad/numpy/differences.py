@@ -14,7 +14,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
-from fxad.numpy.core import asarray, axis_index, cast, promoted, spread_to, value_of
+from fxad.numpy.core import asarray, axis_index, cast, promoted, shape_items, spread_to, value_of
 from fxad.numpy.cumulative import cumsum
 from fxad.numpy.elementwise import where
 from fxad.numpy.joining import concatenate
@@ -104,9 +104,7 @@ def gradient(
 
 
 def _listed(axis: Any, ndim: int) -> Sequence[int]:
-    if axis is None:
-        return range(ndim)
-    return axis if isinstance(axis, tuple | list) else (axis,)
+    return range(ndim) if axis is None else shape_items(axis)
 
 
 def _gradient(value: Array, axis: int, step: Any) -> Array:

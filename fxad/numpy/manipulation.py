@@ -199,8 +199,8 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     (3, 4, 2)
     """
     value = value_of(a)
-    sources = [axis_index(i, value.ndim, "moveaxis") for i in _listed(source)]
-    targets = [axis_index(i, value.ndim, "moveaxis") for i in _listed(destination)]
+    sources = [axis_index(i, value.ndim, "moveaxis") for i in shape_items(source)]
+    targets = [axis_index(i, value.ndim, "moveaxis") for i in shape_items(destination)]
     if len(sources) != len(targets):
         raise ShapeError(f"moveaxis: {len(sources)} sources but {len(targets)} destinations")
     order = [i for i in range(value.ndim) if i not in sources]
@@ -220,10 +220,6 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     return moveaxis(a, axis, start - 1 if start > axis else start)
 
 
-def _listed(value: Any) -> list[int]:
-    return list(value) if isinstance(value, tuple | list) else [value]
-
-
 @replayed
 def expand_dims(a: Any, axis: Any) -> Array:
     """New axes of length 1.
@@ -232,7 +228,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     (1, 2, 3, 1)
     """
     value = value_of(a)
-    count = value.ndim + len(_listed(axis))
+    count = value.ndim + len(shape_items(axis))
     at = axes_tuple(axis, count, "expand_dims")
     sizes = iter(value.shape)
     return reshape(value, tuple(1 if i in at else next(sizes) for i in range(count)))
@@ -420,7 +416,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     if axis is None:
         return reshape(roll(ravel(value), shift, 0), value.shape)
     shifts = _shifts(shift)
-    axes = [axis_index(i, value.ndim, "roll") for i in _listed(axis)]
+    axes = [axis_index(i, value.ndim, "roll") for i in shape_items(axis)]
     (count,) = result_shape("roll: shifts and axes", [(len(shifts),), (len(axes),)])
     if len(shifts) != count:
         shifts = shifts * count

@@ -25,6 +25,7 @@ from fxad.numpy.core import (
     no_out,
     promoted,
     result_shape,
+    shape_items,
     spread_to,
     sum_dtype,
     value_of,
@@ -355,7 +356,7 @@ def average(
         return (out, total) if returned else out
     value, weight = promoted("average", a, weights, inexact=True, numbers=False, broadcast=False)
     if weight.shape != value.shape:
-        given = axis if isinstance(axis, tuple | list) else () if axis is None else (axis,)
+        given = () if axis is None else shape_items(axis)
         axes = [axis_index(i, value.ndim, "average") for i in given]
         if not axes or weight.shape != tuple(value.shape[i] for i in axes):
             raise ShapeError(

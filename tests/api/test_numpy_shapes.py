@@ -10,7 +10,7 @@ from numpy_draws import draw, same
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import ConcretizationError, ShapeError, TypeMismatch
+from fxad.core.errors import AxisError, ConcretizationError, ShapeError, TypeMismatch
 
 
 def histogram(*args, **named):
@@ -231,6 +231,65 @@ def test_what_arrays_are_made_of_and_shapes_read_from():
         same(jnp.reshape(x, shape), x.reshape(2, 3))
         same(jnp.tile(x, shape), np.tile(x, (2, 3)))
     same(jnp.asarray(x).reshape(jnp.array([3, -1])), x.reshape(3, 2))
+
+
+class Lengths:
+    """A shape of another library: a sequence by its methods, but no `Sequence`."""
+
+    def __init__(self, *sizes):
+        self.sizes = list(sizes)
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, i):
+        return self.sizes[i]
+
+    def __iter__(self):
+        return iter(self.sizes)
+
+
+def test_a_shape_is_any_sequence():
+    x, key = draw(6), fxad.random.key(0)
+    shape = Lengths(2, 3)
+    made = [jnp.zeros(shape), jnp.ones(shape), jnp.full(shape, 2), jnp.empty(shape)]
+    made += [jnp.zeros_like(x, shape=shape), jnp.broadcast_to(x[:3], shape), jnp.resize(x, shape)]
+    made += [jnp.asarray(x).reshape(shape), jnp.reshape(x, shape), fxad.lax.reshape(x, shape)]
+    made += [fxad.random.normal(key, shape), fxad.random.uniform(key, shape)]
+    made += [fxad.random.randint(key, shape, 0, 5), fxad.lax.full(shape, 1.0)]
+    made += [fxad.lax.broadcast_in_dim(x[:3], shape, Lengths(1))]
+    assert {one.shape for one in made} == {(2, 3)}
+    assert fxad.lax.broadcast(x, shape).shape == (2, 3, 6)
+    same(jnp.tile(x, shape), np.tile(x, (2, 3)))
+    assert jnp.broadcast_shapes(shape, Lengths(3)) == (2, 3)
+    shape.sizes[0] = 4  # what an earlier call has seen is not kept
+    assert jnp.zeros(shape).shape == jnp.broadcast_to(x[:3], shape).shape == (4, 3)
+    for wrong in ("23", b"23", {2: 3}, Lengths(2, 3.5), Lengths("a")):
+        with pytest.raises(TypeMismatch, match="zeros: a shape must be ints"):
+            jnp.zeros(wrong)
+
+
+@pytest.mark.parametrize("kind", [Lengths, lambda *axes: np.array(axes)])
+def test_axes_are_any_sequence(kind):
+    x = draw(2, 3)
+    for _ in range(2):  # a call like an earlier one runs what that has recorded
+        for axes in ((0, 1), (1,), (0,)):
+            same(jnp.sum(x, axis=kind(*axes)), x.sum(axes), rtol=1e-6)
+            same(jnp.asarray(x).max(kind(*axes)), x.max(axes))
+            same(jnp.flip(x, kind(*axes)), np.flip(x, axes))
+            same(jnp.expand_dims(x, kind(*axes)), np.expand_dims(x, axes))
+            same(jnp.roll(x, 1, kind(*axes)), np.roll(x, 1, axes))
+            same(jnp.fft.fftshift(x, kind(*axes)), np.fft.fftshift(x, axes))
+    same(jnp.sum(x, axis=range(2)), x.sum(), rtol=1e-6)
+    same(jnp.expand_dims(x, range(2)), x[None, None])
+    same(jnp.moveaxis(x, kind(0, 1), kind(1, 0)), x.T)
+    same(jnp.squeeze(x[None, :, None], kind(0, 2)), x)
+    same(jnp.average(x, kind(1), x[0]), np.average(x, 1, x[0]), rtol=1e-6)
+    same(jnp.gradient(x, axis=kind(0, 1)), np.gradient(x, axis=(0, 1)), rtol=1e-5)
+    with pytest.raises(AxisError, match="sum: axis 2 is out of range"):
+        jnp.sum(x, axis=kind(0, 2))
+    with pytest.raises(AxisError, match=r"sum: axes \(1, 1\) name one axis twice"):
+        jnp.sum(x, axis=kind(1, 1))
 
 
 def test_creation():
