@@ -15,7 +15,6 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, DtypeError
 from fxad.numpy.core import asarray
 from fxad.trace.array import Array
-from fxad.trace.replay import by_value
 
 __all__ = [
     "bfloat16",
@@ -43,70 +42,73 @@ __all__ = [
 ]  # fmt: skip
 
 
-@by_value
-class ScalarType:
-    """A dtype that makes arrays when called. NumPy and fxad take it wherever they take a dtype.
+class ScalarType(type):
+    """The class of `float32` and its like: a dtype that makes arrays when called. NumPy and fxad
+    take it wherever they take a dtype.
 
-    Equal to its dtype and everything that names the same one (its hash is the dtype's).
+    It equals NumPy's class of the same numbers, whose hash it has, and the dtype of both (whose
+    hash is another, as for NumPy's class).
 
     >>> jnp.float32(1), jnp.zeros(2, jnp.int8)
     (Array(1., dtype=float32), Array([0, 0], dtype=int8))
-    >>> jnp.float32 == jnp.zeros(2).dtype
-    True
+    >>> jnp.float32 == jnp.zeros(2).dtype, {np.float32: 4}[jnp.float32]
+    (True, 4)
     """
 
-    __slots__ = ("__name__", "dtype")
+    dtype: np.dtype
     stands_for_dtype = True  # see `core.dtypes.canonicalize`
 
-    def __init__(self, dtype: np.dtype) -> None:
-        self.dtype = dtype
-        self.__name__ = dtype.name
-
-    def __call__(self, x: Any = 0) -> Array:
+    def __call__(cls, x: Any = 0) -> Array:
         """The value as an array of this dtype; also for traced values, and for a number's text."""
-        return asarray(self._number(x) if isinstance(x, str) else x, self.dtype)
+        return asarray(_number(cls, x) if isinstance(x, str) else x, cls.dtype)
 
-    def _number(self, text: str) -> int | float | complex:
-        read = int if dt.is_integer(self.dtype) else complex if dt.is_complex(self.dtype) else float
-        try:
-            return read(text)
-        except ValueError:
-            raise BadArgument(f"{self.__name__}: {text!r} is no {read.__name__}") from None
+    def __eq__(cls, other: object) -> bool:
+        if isinstance(other, np.dtype):
+            return bool(cls.dtype == other)
+        return other is cls or other is cls.dtype.type
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, ScalarType):
-            return self.dtype == other.dtype
-        if other is None:  # which NumPy takes for float64
-            return False
-        try:
-            return bool(self.dtype == other)
-        except TypeError:
-            return False
+    def __hash__(cls) -> int:
+        return hash(cls.dtype.type)
 
-    def __hash__(self) -> int:
-        return hash(self.dtype)
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """Whether it is a number of NumPy's class; an array is none."""
+        return isinstance(instance, cls.dtype.type)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.dtype, name)
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__") or name in ("ndim", "shape"):  # which an array has
+            raise AttributeError(f"{cls!r} has no attribute {name!r}")
+        return getattr(cls.dtype, name)
 
-    def __repr__(self) -> str:
-        return f"fxad.numpy.{self.__name__}"
-
-    __str__ = __repr__
-
-    def __reduce__(self) -> tuple:
-        return ScalarType, (self.dtype,)
+    def __repr__(cls) -> str:
+        return f"{cls.__module__}.{cls.__name__}"
 
 
-bool_ = ScalarType(dt.bool_)
-int8, int16, int32, int64 = map(ScalarType, (dt.int8, dt.int16, dt.int32, dt.int64))
-uint8, uint16, uint32, uint64 = map(ScalarType, (dt.uint8, dt.uint16, dt.uint32, dt.uint64))
-float16, float32, float64 = map(ScalarType, (dt.float16, dt.float32, dt.float64))
-bfloat16 = ScalarType(dt.bfloat16)
-float8_e4m3fn, float8_e5m2 = map(ScalarType, (dt.float8_e4m3fn, dt.float8_e5m2))
-complex64, complex128 = map(ScalarType, (dt.complex64, dt.complex128))
+def _number(kind: ScalarType, text: str) -> int | float | complex:
+    dtype = kind.dtype
+    read = int if dt.is_integer(dtype) else complex if dt.is_complex(dtype) else float
+    try:
+        return read(text)
+    except ValueError:
+        raise BadArgument(f"{kind.__name__}: {text!r} is no {read.__name__}") from None
+
+
+def _scalar_type(dtype: np.dtype) -> ScalarType:
+    doc = f"""The dtype {dtype.name}; called with a value, an array of it.
+
+    >>> jnp.{dtype.name}(1).dtype == jnp.{dtype.name}
+    True
+    """
+    made = {"dtype": dtype, "__module__": __package__, "__doc__": doc}
+    return ScalarType(dtype.name, (), made)
+
+
+bool_ = _scalar_type(dt.bool_)
+int8, int16, int32, int64 = map(_scalar_type, (dt.int8, dt.int16, dt.int32, dt.int64))
+uint8, uint16, uint32, uint64 = map(_scalar_type, (dt.uint8, dt.uint16, dt.uint32, dt.uint64))
+float16, float32, float64 = map(_scalar_type, (dt.float16, dt.float32, dt.float64))
+bfloat16 = _scalar_type(dt.bfloat16)
+float8_e4m3fn, float8_e5m2 = map(_scalar_type, (dt.float8_e4m3fn, dt.float8_e5m2))
+complex64, complex128 = map(_scalar_type, (dt.complex64, dt.complex128))
 
 
 def _dtype_of(given: Any) -> np.dtype:

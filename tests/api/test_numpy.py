@@ -3,7 +3,10 @@ JAX (peers)."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -218,7 +221,29 @@ def test_dtypes_can_be_called_and_compared():
     assert not jnp.issubdtype(np.int32, jnp.floating)
     assert jnp.isdtype(jnp.int32, "signed integer")
     assert not jnp.isdtype(jnp.float32, "signed integer")
-    assert {jnp.float32: 1}[np.dtype("float32")] == 1
+
+
+def test_a_dtype_that_can_be_called_is_a_class_like_numpys():
+    kinds = [v for v in vars(jnp).values() if type(v) is type(jnp.int32)]
+    assert len(set(kinds)) >= 17
+    for kind in kinds:
+        numpys = kind.dtype.type
+        assert kind == numpys and numpys == kind and hash(kind) == hash(numpys)
+        assert {numpys: 1}[kind] == {kind: 1}[numpys] == 1
+        assert kind == kind.dtype and kind.dtype == kind  # whose hash is another in NumPy too
+        assert not any(kind == other for other in (None, 3, kind.__name__, int, float, bool))
+        assert isinstance(kind, type) and not isinstance(kind(1), kind)
+        assert isinstance(numpys(1), kind) and not isinstance(1, kind)
+        assert issubclass(kind, kind) and not issubclass(kind, np.generic)
+        assert pickle.loads(pickle.dumps(kind)) is copy.deepcopy(kind) is kind
+        assert repr(kind) == str(kind) == f"fxad.numpy.{kind.__name__}"
+        assert kind.itemsize == kind.dtype.itemsize and not hasattr(kind, "shape")
+    assert jnp.int32 != jnp.int64 and jnp.int32 != np.float32
+    assert not jnp.isscalar(jnp.int32)
+    assert (jnp.int32 | None) == (None | jnp.int32)
+    one = functools.singledispatch(lambda x: 0)
+    one.register(jnp.int32, lambda x: 1)
+    assert one(1) == 0
 
 
 @pytest.mark.peers
