@@ -7,10 +7,13 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 import fxad
 from fxad.api.shaped_array import aval_of as typeof
 from fxad.as_jax.config import config
 from fxad.core import pytree
+from fxad.core.dtypes import narrow
 from fxad.core.errors import BadArgument
 from fxad.trace.array import Concrete
 
@@ -42,8 +45,8 @@ no_tracing = fxad.no_tracing
 
 
 def dtype_of(x: Any, *, canonicalize: bool = False) -> Any:
-    """The dtype of an array or a number (`jax.lax.dtype`)."""
-    return typeof(x).dtype
+    """The dtype of an array or a number, or that arrays made of a dtype have (`jax.lax.dtype`)."""
+    return narrow(x) if isinstance(x, type | np.dtype | str) else typeof(x).dtype
 
 
 def effects_barrier() -> None:

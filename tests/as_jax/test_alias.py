@@ -219,6 +219,24 @@ def test_jax_widths():
     assert out.strip().endswith("True float64 float64")
 
 
+def test_dtypes_that_are_named_alone_narrow():
+    out = aliased(
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import jax, jax.numpy as jnp, numpy as np\n"
+        "for x64 in False, True:\n"
+        "    jax.config.update('jax_enable_x64', x64)\n"
+        "    for name in 'float64', 'int64', 'uint64', 'complex128':\n"
+        "        forms = getattr(jnp, name), getattr(np, name), np.dtype(name), name\n"
+        "        print(*{np.dtype(f(d)) for d in forms\n"
+        "                for f in (jnp.result_type, jax.dtypes.result_type, jax.lax.dtype)})\n"
+        "    print(jnp.result_type(jnp.float64, 1.0), jax.lax.dtype(int), jax.lax.dtype(1.0))\n"
+    )
+    assert out.split() == (
+        "float32 int32 uint32 complex64 float32 int32 float32 "
+        "float64 int64 uint64 complex128 float64 int64 float64"
+    ).split(" ")
+
+
 def test_settings_have_their_meaning():
     out = aliased(
         "import jax, jax.numpy as jnp\n"
