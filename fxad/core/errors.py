@@ -319,7 +319,8 @@ class UnsupportedError(BadArgument, NotImplementedError):
 
 
 class CallError(BadArgument, TypeMismatch):
-    """A call whose arguments are not those that were announced: their number, or what is static.
+    """A call whose arguments are not those that were announced: their number, or what is static;
+    or with one that NumPy's function of the name has, and fxad's only by name.
 
     >>> sine = fxad.jit(jnp.sin).lower(jnp.ones(3)).compile()
     >>> sine(jnp.ones(4))

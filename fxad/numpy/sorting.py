@@ -11,7 +11,7 @@ import numpy as np
 
 from fxad.core import dtypes as dt
 from fxad.core.counting import count_nonzero
-from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
+from fxad.core.errors import BadArgument, CallError, ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import axis_index, cast, full_of, promoted, value_of
@@ -55,7 +55,7 @@ def sort(
 
 def _no_kind(name: str, kind: Any, order: Any) -> None:
     if kind is not None or order is not None:
-        raise BadArgument(
+        raise CallError(  # a TypeError, for which NumPy's functions convert the array and go on
             f"{name}: every sort is stable and arrays have no fields: kind and order must be None"
         )
 

@@ -145,3 +145,20 @@ def test_numbers_from_text():
     assert jnp.complex64("1+2j") == 1 + 2j
     with pytest.raises(BadArgument, match="float32: 'one' is no float"):
         jnp.float32("one")
+
+
+def test_numpys_sorts_take_what_its_own_do():
+    """NumPy converts an array whose method refuses an argument with a TypeError."""
+    x = jnp.array([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
+    for kind in ("stable", "quicksort"):
+        for axis in (0, 1, None):
+            wanted = np.argsort(np.asarray(x), axis, kind=kind)
+            np.testing.assert_array_equal(np.argsort(x, axis, kind=kind), wanted)
+            wanted = np.sort(np.asarray(x), axis, kind=kind)
+            np.testing.assert_array_equal(np.sort(x, axis, kind=kind), wanted)
+    np.testing.assert_array_equal(np.argpartition(x, 1, kind="introselect")[:, 1], [2, 2])
+    for ask in (x.sort, x.argsort, lambda **given: jnp.sort(x, **given)):
+        for given in ({"kind": "stable"}, {"order": "a"}):
+            with pytest.raises(BadArgument, match="kind and order must be None") as caught:
+                ask(**given)
+            assert isinstance(caught.value, TypeError)
