@@ -40,9 +40,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _type(a: Any) -> ArrayType:
-    """Of nested sequences that of the array they make."""
-    return asarray(a).type if isinstance(a, list | tuple) else shaped(a)
+def _lengths(a: Any) -> tuple[int, ...]:
+    """Of whatever has a shape, of elements of any kind; of nested sequences, the array's that they
+    make."""
+    if isinstance(a, Array):
+        return a.shape
+    if isinstance(a, list | tuple):
+        return asarray(a).shape
+    known = None if isinstance(a, type) else getattr(a, "shape", None)
+    return shaped(a).shape if known is None else tuple(known)
 
 
 def shape(a: Any) -> tuple[int, ...]:
@@ -51,7 +57,7 @@ def shape(a: Any) -> tuple[int, ...]:
     >>> jnp.shape(jnp.zeros((2, 3)))
     (2, 3)
     """
-    return _type(a).shape
+    return _lengths(a)
 
 
 def ndim(a: Any) -> int:
@@ -60,7 +66,7 @@ def ndim(a: Any) -> int:
     >>> jnp.ndim(jnp.zeros((2, 3)))
     2
     """
-    return _type(a).ndim
+    return len(_lengths(a))
 
 
 def size(a: Any, axis: Any = None) -> int:
@@ -69,10 +75,8 @@ def size(a: Any, axis: Any = None) -> int:
     >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), 1)
     (6, 3)
     """
-    type_ = _type(a)
-    if axis is None:
-        return type_.size
-    return math.prod(type_.shape[i] for i in axes_tuple(axis, type_.ndim, "size"))
+    lengths = _lengths(a)
+    return math.prod(lengths[i] for i in axes_tuple(axis, len(lengths), "size"))
 
 
 @replayed

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from array import array
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy_draws import draw, same
 
 import fxad
@@ -231,6 +233,20 @@ def test_what_arrays_are_made_of_and_shapes_read_from():
         same(jnp.reshape(x, shape), x.reshape(2, 3))
         same(jnp.tile(x, shape), np.tile(x, (2, 3)))
     same(jnp.asarray(x).reshape(jnp.array([3, -1])), x.reshape(3, 2))
+
+
+def test_shapes_of_elements_of_any_kind():
+    words = np.array([["a", "b", "c"]])
+    for x in (words, words.astype(object), np.zeros((1, 3), "M8[s]"), np.zeros((1, 3), "i,i")):
+        assert (jnp.shape(x), jnp.ndim(x), jnp.size(x), jnp.size(x, -1)) == ((1, 3), 2, 3, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is converted, so nothing narrows
+        x = scipy.sparse.csr_matrix(np.eye(3))
+        assert (jnp.shape(x), jnp.ndim(x), jnp.size(x), jnp.size(x, 0)) == ((3, 3), 2, 9, 3)
+        assert jnp.shape(np.float64(1)) == jnp.shape(1.0) == ()
+    for x in (None, {}, "text", object(), jnp.int32, np.float32):
+        with pytest.raises(TypeMismatch):
+            jnp.shape(x)
 
 
 class Lengths:
