@@ -10,7 +10,7 @@ from typing import Any
 
 from fxad.api.flat import flatten_args
 from fxad.core import pytree
-from fxad.core.errors import ShapeError
+from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.lax.carry import (
     check_callable,
@@ -28,7 +28,8 @@ def associative_scan(
 ) -> Any:
     """All prefixes x0, x0*x1, x0*x1*x2... of an associative function, in logarithmic depth.
 
-    fn takes and gives pytrees like elems, elementwise along `axis`. With `reverse` it runs from
+    fn takes and gives pytrees like elems, elementwise along `axis`; what it gives may have another
+    structure, a tuple for a NamedTuple, around the same leaves. With `reverse` it runs from
     the end: x2, x2*x1, x2*x1*x0.
 
     >>> fxad.lax.associative_scan(jnp.maximum, jnp.array([3, 1, 4, 1, 5]))
@@ -54,7 +55,15 @@ def associative_scan(
             fn(tree.unflatten(a), tree.unflatten(b)),
             f"associative_scan: result of {described(fn)}",
         )
-        pytree.same_structure_or_raise(tree, out_tree, "associative_scan: elements and results")
+        if len(out) != len(a):
+            pytree.same_structure_or_raise(tree, out_tree, "associative_scan: elements and results")
+        for given, made in zip(map(type_of, a), map(type_of, out), strict=True):
+            if given != made:
+                error = ShapeError if given.shape != made.shape else TypeMismatch
+                raise error(
+                    f"associative_scan: {described(fn)} gives {made} for elements {given}; it must "
+                    "give what it takes"
+                )
         return out
 
     flipped = [_flipped(x, a) if reverse else x for x, a in zip(leaves, axes, strict=True)]

@@ -1,6 +1,7 @@
 """fxad.lax: control flow against Python loops, operators against NumPy, both beside JAX."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -202,6 +203,26 @@ def test_associative_scan_of_odd_and_even_lengths():
     check(pair[0], np.cumsum(XS))
     with pytest.raises(ShapeError, match="lengths"):
         lax.associative_scan(lambda p, q: p, (XS, W))
+
+
+def test_associative_scan_takes_the_leaves_of_what_its_function_gives():
+    class Pair(NamedTuple):
+        a: object
+        b: object
+
+    got = lax.associative_scan(lambda p, q: (p.a + q.a, p.b * q.b), Pair(XS, XS))
+    assert type(got) is Pair
+    check(got.a, np.cumsum(XS))
+    check(got.b, np.cumprod(XS), rtol=1e-6)
+    for few in (lambda p, q: (p.a,), lambda p, q: p.a, lambda p, q: (p, q)):
+        with pytest.raises(TreeError, match="elements and results: tree structures differ"):
+            lax.associative_scan(few, Pair(XS, XS))
+    for wrong, kind, says in (
+        (lambda p, q: (p.a, p.b > q.b), TypeMismatch, r"gives bool\[2\] for elements f32\[2\]"),
+        (lambda p, q: (p.a, p.b.sum()), ShapeError, r"gives f32\[\] for elements f32\[2\]"),
+    ):
+        with pytest.raises(kind, match=says):
+            lax.associative_scan(wrong, Pair(XS, XS))
 
 
 # ---------------------------------------------------------------- cond, switch
