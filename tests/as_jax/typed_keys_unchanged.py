@@ -43,6 +43,20 @@ def test_what_a_key_is():
     assert jnp.result_type(KEY, KEYS) == KEY.dtype == jax.random.wrap_key_data(WORDS).dtype
 
 
+def test_keys_are_close_where_they_are_equal():
+    others = KEYS.at[2].set(KEY)
+    for compiled in (False, True):
+        wrap = jax.jit if compiled else lambda f: f
+        assert wrap(jnp.isclose)(KEYS, others).tolist() == [i != 2 for i in range(6)]
+        for ask in (jnp.allclose, jnp.array_equal, jnp.array_equiv):
+            assert wrap(ask)(KEYS, KEYS) and wrap(ask)(KEY, KEY)
+            assert not wrap(ask)(KEYS, others) and not wrap(ask)(KEYS, KEYS[0])
+        assert jnp.array_equal(KEYS, KEYS, equal_nan=True)
+    for other in (1.0, jnp.ones(6), ALL_WORDS[:, 0]):
+        with pytest.raises(TypeError):
+            jnp.allclose(KEYS, other)
+
+
 MOVES = {
     "item": lambda k: k[2],
     "negative": lambda k: k[-1],
