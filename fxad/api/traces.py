@@ -20,6 +20,18 @@ from fxad.core.errors import CallError, TreeError
 from fxad.core.pytree import TreeDef
 from fxad.trace.array import Array
 
+
+def _of_arrays(error: TypeError, statics: tuple[tuple[Any, Any], ...] = ()) -> str:
+    """What to do about an array that was to be hashed; nothing where it was something else."""
+    traced = any(isinstance(value, Array) for _, value in statics)
+    if not traced and f"{Array.__name__!r}" not in str(error):
+        return ""
+    return (
+        "; arrays compare element by element: pass it as an ordinary argument instead of a "
+        "static one"
+    )
+
+
 LIMIT = 256  # traces kept per function; the least recently used goes first
 
 
@@ -57,14 +69,16 @@ class Traces:
         try:
             hash(statics)
         except TypeError as error:
-            advice = "" if ";" in str(error) else "; pass a tuple or a frozen dataclass"
+            advice = _of_arrays(error, statics) or "; pass a tuple or a frozen dataclass"
             raise CallError(f"{what}: static arguments must be hashable: {error}{advice}") from None
         try:
             return self._kept.get(key)
         except TreeError:  # static data that cannot be compared, which the message says
             raise
         except TypeError as error:
-            raise CallError(f"{what}: static data must be hashable: {error}") from None
+            raise CallError(
+                f"{what}: static data must be hashable: {error}{_of_arrays(error)}"
+            ) from None
         except Exception as error:
             raise CallError(f"{what}: static arguments must be comparable by ==: {error!r}") from (
                 error

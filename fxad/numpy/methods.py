@@ -135,13 +135,6 @@ def _contains(self: Array, item: Any) -> bool:
     return bool(reductions.any(self == item))
 
 
-def _hash(self: Array) -> int:
-    raise TypeError(
-        "arrays are not hashable: they compare element by element; pass it as an ordinary "
-        "argument instead of a static one"
-    )
-
-
 def round_(self: Array, decimals: int = 0) -> Array:
     """Rounded half to even."""
     return rounding.round(self, decimals)
@@ -187,7 +180,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__getitem__": indexing.getitem,
     "__iter__": _iterate,
     "__contains__": _contains,
-    "__hash__": _hash,
     "__round__": _rounded,
     "__array_namespace__": array_api.array_namespace,
     "__dlpack__": array_api.dlpack,

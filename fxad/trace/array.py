@@ -47,6 +47,7 @@ class Array(ArrayMethods):
 
     __slots__ = ("__weakref__", "type", "weak")
     __array_priority__ = 1000
+    __hash__ = None  # arrays compare element by element
     type: ArrayType
     weak: bool
 

@@ -1,6 +1,8 @@
 """Methods of Array: what type checkers are told of them, and what they give."""
 
+import dataclasses
 import inspect
+from collections.abc import Hashable
 
 import numpy as np
 import pytest
@@ -162,3 +164,25 @@ def test_numpys_sorts_take_what_its_own_do():
             with pytest.raises(BadArgument, match="kind and order must be None") as caught:
                 ask(**given)
             assert isinstance(caught.value, TypeError)
+
+
+def test_arrays_are_not_hashable():
+    x = jnp.ones(2)
+    seen = []
+    fxad.jit(seen.append)(x)
+    fxad.grad(lambda y: seen.append(y) or y.sum())(x)
+    for array in (x, *seen):
+        assert not isinstance(array, Hashable) and type(array).__hash__ is None
+        with pytest.raises(TypeError, match="unhashable type"):
+            hash(array)
+    static = fxad.jit(lambda x: x, static_argnums=0)
+
+    @dataclasses.dataclass(frozen=True)
+    class Holder:
+        x: object
+
+    for given in (x, (x,), Holder(x)):
+        with pytest.raises(TypeError, match="hashable.*'Array'; arrays compare.*ordinary argument"):
+            static(given)
+    with pytest.raises(TypeError, match="hashable.*'StagedTracer'.*ordinary argument"):
+        fxad.jit(static)(x)
