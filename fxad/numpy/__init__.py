@@ -62,7 +62,7 @@ _LAZY = {
     "differences": "diff ediff1d gradient trapezoid unwrap",
     "files": "fromfile load save savez",
     "float_parts": "frexp ldexp packbits spacing unpackbits",
-    "functional": "apply_along_axis piecewise vectorize",
+    "functional": "apply_along_axis apply_over_axes piecewise vectorize",
     "index_tricks": (
         "c_ diag_indices diag_indices_from fill_diagonal index_exp ix_ mask_indices mgrid ogrid "
         "r_ ravel_multi_index s_ tril_indices tril_indices_from triu_indices triu_indices_from "

@@ -14,13 +14,21 @@ from typing import Any
 from fxad.api.vectorise import vmap
 from fxad.core import pytree
 from fxad.core.errors import BadArgument, ShapeError
-from fxad.numpy.core import asarray, axis_index, cast, result_shape, spread_to, value_of
+from fxad.numpy.core import (
+    asarray,
+    axis_index,
+    cast,
+    result_shape,
+    shape_items,
+    spread_to,
+    value_of,
+)
 from fxad.numpy.elementwise import where
-from fxad.numpy.manipulation import broadcast_to, moveaxis, reshape, shape
+from fxad.numpy.manipulation import broadcast_to, expand_dims, moveaxis, reshape, shape
 from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 
-__all__ = ["apply_along_axis", "piecewise", "vectorize"]
+__all__ = ["apply_along_axis", "apply_over_axes", "piecewise", "vectorize"]
 
 
 def vectorize(
@@ -146,6 +154,26 @@ def apply_along_axis(
         return moveaxis(whole, [len(lead) + i for i in extra], [at + i for i in extra])
 
     return pytree.map(in_place, out)
+
+
+def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Array:
+    """func(a, axis) for one axis after the other, each of its results given to the next call. One
+    with an axis less, as of a sum, gets it again with length 1.
+
+    >>> jnp.apply_over_axes(jnp.sum, jnp.array([[1, 2, 3], [4, 5, 6]]), [0, 1])
+    Array([[21]], dtype=int32)
+    """
+    value = value_of(a, "apply_over_axes")
+    for axis in shape_items(axes):
+        at = axis_index(axis, value.ndim, "apply_over_axes")
+        out = value_of(func(value, axis), "apply_over_axes")
+        if out.ndim not in (value.ndim, value.ndim - 1):
+            raise ShapeError(
+                f"apply_over_axes: the function makes {out.type} of {value.type}; the axes of its "
+                "result must be as many or one less"
+            )
+        value = out if out.ndim == value.ndim else expand_dims(out, at)
+    return value
 
 
 @gives_strong

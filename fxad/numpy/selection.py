@@ -17,6 +17,7 @@ from fxad.core.types import ArrayType
 from fxad.ir.program import OPS
 from fxad.numpy.core import (
     asarray,
+    axes_tuple,
     axis_index,
     cast,
     full_of,
@@ -41,7 +42,7 @@ from fxad.trace.tracer import type_of
 
 __all__ = [
     "argwhere", "choose", "compress", "extract", "flatnonzero", "nonzero", "place", "put",
-    "put_along_axis", "select", "take", "take_along_axis",
+    "put_along_axis", "select", "take", "take_along_axis", "trim_zeros",
 ]  # fmt: skip
 
 _KNOWN = "use where, or nonzero with its size="
@@ -404,3 +405,29 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
         return nonzero(reshape(value_of(a), (-1,)), size=size, fill_value=fill_value)[0]
     values = known_values(a, "flatnonzero", "pass size=")
     return Concrete(np.flatnonzero(values).astype(dt.default_int()))
+
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
+    """The array without the zeros at its ends: along each axis, or each of `axis`, the slices from
+    the first to the last that hold another number.
+
+    trim: "f" cuts at the front, "b" at the back, "fb" at both. The values decide the shape of the
+    result, so they cannot be traced.
+
+    >>> jnp.trim_zeros(jnp.array([0, 0, 2, 0, 1, 0]))
+    Array([2, 0, 1], dtype=int32)
+    >>> jnp.trim_zeros(jnp.array([[0, 1, 2], [0, 0, 0]]), "b", axis=0)
+    Array([[0, 1, 2]], dtype=int32)
+    """
+    value = value_of(filt, "trim_zeros")
+    ends = trim.lower()
+    if set(ends) - {"f", "b"}:
+        raise BadArgument(f"trim_zeros: trim is 'f', 'b' or 'fb', not {trim!r}")
+    kept = known_values(value, "trim_zeros", "put zeros where they end with where") != 0
+    cut = [slice(None)] * value.ndim
+    for at in axes_tuple(axis, value.ndim, "trim_zeros") if ends else ():
+        places = np.flatnonzero(kept.any(tuple(i for i in range(value.ndim) if i != at)))
+        first, last = (int(places[0]), int(places[-1])) if places.size else (0, -1)
+        front, back = "f" in ends or not places.size, "b" in ends or not places.size
+        cut[at] = slice(first if front else 0, last + 1 if back else value.shape[at])
+    return getitem(value, tuple(cut))

@@ -22,7 +22,10 @@ from fxad.numpy.weak import gives_strong
 from fxad.trace.array import Array
 from fxad.trace.replay import by_numpy, replayed
 
-__all__ = ["argpartition", "argsort", "interp", "lexsort", "partition", "searchsorted", "sort"]
+__all__ = [
+    "argpartition", "argsort", "interp", "lexsort", "partition", "searchsorted", "sort",
+    "sort_complex",
+]  # fmt: skip
 
 
 @replayed
@@ -51,6 +54,19 @@ def sort(
     ordered = OPS["sort"](*keys, axis=at, keys=len(keys))
     out = OPS["complex"](*ordered) if len(keys) == 2 else ordered[0]
     return flip(out, at) if descending else out
+
+
+@replayed
+@gives_strong
+def sort_complex(a: Any) -> Array:
+    """Complex numbers in ascending order along the last axis, by real part first; real ones become
+    complex.
+
+    >>> jnp.sort_complex(jnp.array([2 + 3j, 1 + 1j, 2 - 3j]))
+    Array([1.+1.j, 2.-3.j, 2.+3.j], dtype=complex64)
+    """
+    value = value_of(a, "sort_complex")
+    return cast(sort(value), dt.complex_of(value.dtype))
 
 
 def _no_kind(name: str, kind: Any, order: Any) -> None:

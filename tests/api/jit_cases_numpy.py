@@ -148,6 +148,8 @@ numpy.use(
     X,
     PLACES[:3, None],
 )
+numpy.use("apply_over_axes", lambda a: jnp.apply_over_axes(jnp.sum, a, (0, 1)), X)
+numpy.call("sort_complex", Z)
 numpy.use("apply_along_axis", lambda a: jnp.apply_along_axis(lambda r: r.sum() * r, 1, a), X)
 
 # Products and polynomials
@@ -247,6 +249,7 @@ numpy.call("iterable", X)
 numpy.refuse("array_repr array_str", INT)
 numpy.refuse("flatnonzero nonzero argwhere unique unique_all unique_counts unique_inverse", INT)
 numpy.refuse("unique_values real_if_close", Z)
+numpy.refuse("trim_zeros", INT)
 numpy.refuse("compress extract", BOOL[0], V[:4])
 numpy.refuse("union1d intersect1d setdiff1d setxor1d", V, V)
 numpy.call("from_dlpack", X)

@@ -14,7 +14,7 @@ from numpy_draws import draw, same
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import TypeMismatch
+from fxad.core.errors import AxisError, ShapeError, TypeMismatch
 
 SHAPES = [(), (1,), (5,), (0,), (3, 4), (2, 1, 3), (2, 0, 3)]
 
@@ -353,6 +353,19 @@ def test_sums_of_exponentials_of_complex_numbers():
     same(jnp.logsumexp(np.zeros(2, "float32"), b=np.array([1j, 1])), np.log(np.complex64(1 + 1j)))
     assert jnp.isnan(jnp.logsumexp(jnp.zeros(2), b=jnp.array([1.0, -2.0])))
     assert jnp.logsumexp(jnp.full(2, -jnp.inf + 0j)) == -jnp.inf
+
+
+def test_apply_over_axes():
+    x = draw(2, 3, 4)
+    for axes in ([0], (0, 2), [1, -1], 2, [], range(3)):
+        want = np.apply_over_axes(np.sum, x, axes) if np.size(axes) else x
+        same(jnp.apply_over_axes(jnp.sum, x, axes), want, rtol=1e-5)
+    same(jnp.apply_over_axes(jnp.cumsum, x, [0, 2]), x.cumsum(0).cumsum(2), rtol=1e-5)
+    assert fxad.grad(lambda x: jnp.apply_over_axes(jnp.prod, x, [0, 1]).sum())(x).shape == x.shape
+    with pytest.raises(ShapeError, match=r"makes f32\[1,2,3,4\] of f32\[2,3,4\]"):
+        jnp.apply_over_axes(lambda a, axis: a[None], x, [0])
+    with pytest.raises(AxisError, match="axis 3 is out of range"):
+        jnp.apply_over_axes(jnp.sum, x, [3])
 
 
 def test_vectorize_and_apply_along_axis():

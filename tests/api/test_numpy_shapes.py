@@ -12,7 +12,7 @@ from numpy_draws import draw, same
 
 import fxad
 import fxad.numpy as jnp
-from fxad.core.errors import AxisError, ConcretizationError, ShapeError, TypeMismatch
+from fxad.core.errors import AxisError, BadArgument, ConcretizationError, ShapeError, TypeMismatch
 
 
 def histogram(*args, **named):
@@ -233,6 +233,46 @@ def test_what_arrays_are_made_of_and_shapes_read_from():
         same(jnp.reshape(x, shape), x.reshape(2, 3))
         same(jnp.tile(x, shape), np.tile(x, (2, 3)))
     same(jnp.asarray(x).reshape(jnp.array([3, -1])), x.reshape(3, 2))
+
+
+def test_sort_complex():
+    z = np.array([[2 + 3j, 1 + 1j, 2 - 3j], [0, -1, 1j]], "complex64")
+    same(jnp.sort_complex(z), np.sort_complex(z))
+    for name in ("float32", "int32", "int8", "float16", "bool"):
+        x = draw(2, 5).astype(name)
+        same(jnp.sort_complex(x), np.sort(x).astype("complex64"))
+    with fxad.enable_x64():
+        assert jnp.sort_complex(np.ones(2)).dtype == np.complex128
+
+
+def test_trim_zeros():
+    plane = np.zeros((5, 6, 4), np.float32)
+    plane[1:3, 2, 1:], plane[3, 4, 2] = 2, np.nan
+    for x in (np.array([0, 0, 2, 0, 1, 0]), np.ones(3), np.zeros(3), np.zeros((2, 3)), plane):
+        for trim in ("fb", "f", "b", "B"):
+            want = x.astype("float32")
+            axes = range(x.ndim) if x.any() else ()
+            for axis in axes:
+                rows = [bool(row.any()) for row in np.moveaxis(x, axis, 0)]
+                start = rows.index(True) if "f" in trim.lower() else 0
+                stop = len(rows) - rows[::-1].index(True) if "b" in trim.lower() else len(rows)
+                want = want.take(range(start, stop), axis)
+                one = jnp.trim_zeros(x, trim, axis)
+                assert one.shape == (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
+            want = want if axes else np.zeros((0,) * x.ndim, "float32")
+            same(jnp.trim_zeros(x.astype("float32"), trim), want)
+    assert jnp.trim_zeros(np.zeros((2, 3)), axis=(0,)).shape == (0, 3)
+    assert jnp.trim_zeros(np.zeros((2, 3)), axis=()).shape == (2, 3)
+    assert jnp.trim_zeros(np.zeros((2, 3)), "").shape == (2, 3)
+    assert jnp.trim_zeros(0.0).shape == ()
+    assert (
+        fxad.grad(lambda x: jnp.trim_zeros(x**2).sum())(plane[:3]).tolist()
+        == (2 * plane[:3]).tolist()
+    )
+    with pytest.raises(ConcretizationError, match="trim_zeros: the shape of the result"):
+        fxad.jit(jnp.trim_zeros)(plane)
+    with pytest.raises(BadArgument, match="trim is 'f', 'b' or 'fb', not 'x'"):
+        jnp.trim_zeros(plane, "x")
 
 
 def test_shapes_of_elements_of_any_kind():

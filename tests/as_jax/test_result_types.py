@@ -59,7 +59,6 @@ FAILS = {
     "numpy.lexsort": "of one vector, whose elements are no keys",
     "numpy.pad": "of a width that is no integer",
     "numpy.roots": "of a number",
-    "numpy.sort_complex": "absent",
     "numpy.split": "of 1.5 sections",
     "numpy.unravel_index": "of floats",
     "numpy.vsplit": "of 1.5 sections",
