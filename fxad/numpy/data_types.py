@@ -15,6 +15,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, DtypeError
 from fxad.numpy.core import asarray
 from fxad.trace.array import Array
+from fxad.trace.replay import by_value
 
 __all__ = [
     "bfloat16",
@@ -42,6 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@by_value
 class ScalarType(type):
     """The class of `float32` and its like: a dtype that makes arrays when called. NumPy and fxad
     take it wherever they take a dtype.
