@@ -13,7 +13,10 @@ from contracts import F32, Sketch, assert_product, pair, random, targets
 
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.tuning import DEFAULT
+from fxad.backend.llvm.contract.gemm import emit_gemm
+from fxad.backend.llvm.contract.gemv import emit_gemv, uses_gemv
 from fxad.backend.llvm.contract.kernel import emit_contract
+from fxad.backend.llvm.contract.problem import Problem
 from fxad.backend.llvm.native.engine import compile_module, host_target
 from fxad.core.errors import CheckError
 from fxad.ir.kernel import (
@@ -164,7 +167,7 @@ def test_strides_views_and_batches():
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_half_width_operands(name):
     """Products of half-width floats are exact in float32: only the sum rounds."""
-    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+    dtype = _dtype(name)
     # The large one cuts the rows into several units, each packing its part of A, and K in two.
     cases = [(37, 53, 129), (301, 50, 900)]
     for a, b in itertools.chain(*(layouts(*size, seed=5) for size in reversed(cases))):
@@ -232,6 +235,62 @@ def test_other_dtypes(name):
             assert_product(out, a, b, np.finfo(dtype).eps)
         else:
             np.testing.assert_array_equal(out, a @ b)
+
+
+WIDENING = [
+    ("int8", "int32"), ("uint8", "int32"), ("int8", "uint16"), ("uint16", "int64"),
+    ("int32", "int64"), ("float32", "float64"), ("float16", "float64"), ("bfloat16", "float64"),
+    ("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("float8_e5m2", "float64"),
+]  # fmt: skip
+
+
+def _dtype(name: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def _drawn(dtype: np.dtype, *shape: int, seed: int) -> np.ndarray:
+    if dtype.kind not in "iu":
+        return random(*shape, seed=seed).astype(dtype)
+    limits, rng = np.iinfo(dtype), np.random.default_rng([seed, *shape])
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+@pytest.mark.parametrize("few", [False, True], ids=["gemm", "gemv"])
+@pytest.mark.parametrize("names", WIDENING, ids="-".join)
+def test_narrower_operands_are_widened_as_they_are_read(names, few):
+    """With the bits of a product of operands that were converted before."""
+    source, wide = map(_dtype, names)
+    sizes = [(2, 70, 300), (1, 16, 801)] if few else [(11, 21, 40), (37, 53, 129), (5, 1, 900)]
+    gemv = {"far_bytes": 1 << 8 if few else 1 << 40}
+    for target, (m, n, k) in itertools.product(targets(), sizes):
+        tuned = target.tuned(gemv=gemv)
+        a, b = _drawn(source, m, k, seed=1), _drawn(source, k, n, seed=2)
+        wanted = np.full((m, n), 3, wide)
+        Sketch(a.astype(wide), b.astype(wide), wanted).run(target=tuned)
+        if wide.kind == "f":
+            assert_product(wanted, a, b)
+        else:
+            np.testing.assert_array_equal(wanted, a.astype(wide) @ b.astype(wide))
+        for x in ((a, a), (a, np.ascontiguousarray(a.T))):
+            for y in ((b, b), (b, np.ascontiguousarray(b.T))):
+                left, right = ((v, w) if v is w else (w.T, w) for v, w in (x, y))
+                out = np.full((m, n), 3, wide)
+                sketch = Sketch(left, right, out)
+                problem = Problem.of(sketch.kernel())
+                chosen = emit_gemv if uses_gemv(problem, tuned) else emit_gemm
+                assert few == (chosen is emit_gemv) or wide.kind != "f" or n == 1
+                assert emit_contract(sketch.kernel(), "p", tuned) == chosen(problem, "p", tuned)
+                sketch.run(target=tuned, cuts=(1, 2))
+                np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_all_8_bit_floats_are_read_as_they_are(name):
+    """NaN and infinities, which reach sums, and denormal numbers, by products with 1."""
+    a = np.arange(256, dtype=np.uint8).reshape(256, 1).view(_dtype(name))
+    out = np.zeros((256, 21), F32)
+    Sketch(a, np.ones((1, 21), a.dtype), out).run()
+    np.testing.assert_array_equal(out, np.broadcast_to(a.astype(F32), out.shape))
 
 
 @pytest.mark.parametrize("k", [64, 1600], ids=["one piece of K", "several"])

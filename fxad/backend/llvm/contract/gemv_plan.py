@@ -120,7 +120,7 @@ class GemvPlan:
     @property
     def per_lane(self) -> int:
         """Elements of B in a lane."""
-        return _per_lane(self.source)
+        return _per_lane(self.source, self.problem.dtype)
 
     @property
     def sum_block(self) -> int:
@@ -137,8 +137,8 @@ class GemvPlan:
         return self.problem.a.buffer.dtype != self.problem.dtype
 
 
-def _per_lane(source: np.dtype) -> int:
-    return 2 if source.name == "bfloat16" else 1
+def _per_lane(source: np.dtype, accumulator: np.dtype) -> int:
+    return 2 if (source.name, accumulator.name) == ("bfloat16", "float32") else 1
 
 
 def _chunks(problem: Problem, tuning: Gemv, step: int, parts: int, most: int) -> tuple[int, int]:
@@ -163,7 +163,7 @@ def _plan_of_rows(problem: Problem, name: str, target: Target) -> GemvPlan:
     group = max(2, min(tuning.rows_at_once, 16 // rows))
     pitch, chunk_bytes = problem.b.inner * source.itemsize, chunk * source.itemsize
     layout = RowsOfB(
-        vectors=max(_per_lane(source), min(4, line)),
+        vectors=max(_per_lane(source, problem.dtype), min(4, line)),
         group=group,
         prefetch_bytes=group * -(-tuning.prefetch_bytes // (group * chunk_bytes)) * pitch,
         row_prefetch_bytes=min(tuning.row_prefetch_bytes, chunk_bytes),
@@ -184,12 +184,13 @@ def _plan_of_columns(problem: Problem, name: str, target: Target) -> GemvPlan:
     if (operand := problem.packed) and operand.packed:
         staging = Staging.of(operand.packed, problem.dtype, step, k_block(k), target)
         pitch = staging.pitch
+    loaded = staging.dtype if staging else source
     layout = ColumnsOfB(
         column_bytes=column_bytes,
         tile_bytes=_tile_bytes(column_bytes, lanes, tuning),
         k_prefetch_bytes=min(tuning.k_prefetch_bytes, column_bytes),
         chains=chains,
-        depth=lanes * _per_lane(staging.dtype if staging else source) // min(chains * squares, 2),
+        depth=lanes * _per_lane(loaded, problem.dtype) // min(chains * squares, 2),
     )
     sizes = step, parts, chunk, chunks, pitch
     return GemvPlan(problem, name, tuning, lanes, *sizes, layout, staging)

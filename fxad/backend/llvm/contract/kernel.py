@@ -4,7 +4,7 @@
 
 | code | of |
 |---|---|
-| `scalar` | dtypes without vectors: complex numbers, bool, 8-bit floats |
+| `scalar` | dtypes without vectors: complex numbers, bool |
 | `amx` | bf16 on tiles |
 | `gemv` | few rows and a large B, which is read once, where it lies |
 | `gemm` | all others |

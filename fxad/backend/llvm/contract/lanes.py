@@ -13,9 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fxad.backend.llvm.base.formats import cast, from_memory
+from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.text import Function
+from fxad.backend.llvm.base.vector import Code, Vec
+from fxad.core import dtypes as dt
 
 _FLOATS = {"float16": "half", "bfloat16": "i16", "float32": "float", "float64": "double"}
+_ANY = Target("generic")  # widening is written alike for all
 
 
 def memory_type(dtype: np.dtype) -> str:
@@ -26,9 +31,11 @@ def memory_type(dtype: np.dtype) -> str:
 def supports(accumulator: np.dtype, operand: np.dtype) -> bool:
     """Can `operand` elements be read exactly into lanes of `accumulator`?"""
     if accumulator.name in ("float32", "float64"):
-        wide = accumulator.name == "float64"
-        return operand.name in (("float64",) if wide else ("float16", "bfloat16", "float32"))
-    return accumulator.kind in "iu" and operand == accumulator
+        floats = dt.is_float(operand)
+        return floats and (operand == accumulator or operand.itemsize < accumulator.itemsize)
+    if not dt.is_integer(accumulator) or not dt.is_integer(operand):
+        return False
+    return operand == accumulator or operand.itemsize < accumulator.itemsize
 
 
 class Lanes:
@@ -52,6 +59,9 @@ class Lanes:
         """The first `count` elements at `pointer` in accumulator lanes; the others are 0."""
         type = memory_type(source)
         align = align or source.itemsize
+        if count == self.width == 1 and source != self.dtype:  # what converts takes it for a scalar
+            one = f"{self.scalar} {self.element(f, pointer, source)}"
+            return f.op(f"insertelement {self.vector} poison, {one}, i64 0")
         if count == self.width:
             value = f.op(f"load <{count} x {type}>, ptr {pointer}, align {align}")
             return self._converted(f, value, source)
@@ -75,12 +85,9 @@ class Lanes:
     def _converted(self, f: Function, value: str, source: np.dtype, width: int = 0) -> str:
         if source == self.dtype:
             return value
-        wrap = (lambda type: type) if width == 1 else (lambda type: f"<{self.width} x {type}>")
-        if source.name != "bfloat16":
-            return f.op(f"fpext {wrap('half')} {value} to {wrap(self.scalar)}")
-        wide = f.op(f"zext {wrap('i16')} {value} to {wrap('i32')}")
-        high = f.op(f"shl {wrap('i32')} {wide}, {'16' if width == 1 else 'splat (i32 16)'}")
-        return f.op(f"bitcast {wrap('i32')} {high} to {wrap('float')}")
+        raw = Vec(Code(f, _ANY), memory_type(source), width or self.width, value)
+        converted: Vec = cast(from_memory(raw, source), source, self.dtype)
+        return converted.text
 
     def store(
         self,

@@ -1,4 +1,4 @@
-"""Matrix products of dtypes without a fast path (complex, bool, 8-bit floats): plain loops.
+"""Matrix products of dtypes without a fast path (complex, bool): plain loops.
 
 One unit is one row of the result. Complex products add a.re * b.re, then -a.im * b.im to the real
 part and a.re * b.im, then a.im * b.re to the imaginary part, each by FMA; bool products are `and`,
