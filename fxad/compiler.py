@@ -8,8 +8,8 @@ name, a checker and a text (`fxad.ir.stages`):
 
     Program     simplified: inline, fold, algebra, cse, dce; rows_apart, widen_late, offload
                 checkpoints: regions with a byte budget of their own
-    Candidate   decompose, split_keys, tapes, lower (to a Block), unpack (of a program with
-                dequantize), round, order, place (a Plan)
+    Candidate   decompose, complex_products, split_keys, tapes, lower (to a Block), unpack (of a
+                program with dequantize), round, order, place (a Plan)
                 rematerialization proposes other Programs, and the best of all candidates is taken
     Plan        compile, by a backend; what took long is kept on disk
 
@@ -225,6 +225,7 @@ class Candidate:
         from fxad.lower.reads_first import reads_first
         from fxad.lower.rounding import round_in_products
         from fxad.lower.unpacking import unpack_in_products
+        from fxad.passes.complex_products import complex_products
         from fxad.passes.inline import inline
         from fxad.passes.split_keys import split_keys
         from fxad.passes.tapes import tapes
@@ -233,6 +234,8 @@ class Candidate:
         parts = Attention not in self._backend.emits
         program = self.program.closed()
         program = run_stage("decompose", partial(inline, parts=parts), program, check)
+        apart = complex_products
+        program = run_stage("complex_products", apart, program, check, optional=True)
         program = run_stage("split_keys", split_keys, program, check, optional=True)
         program = run_stage("tapes", tapes, program, check_lowerable)
         block = run_stage("lower", partial(lower, fusion=fusion), program, check_block)
@@ -307,8 +310,19 @@ def best_candidate(program: Program, options: Options, backend: Backend[Executab
 
 
 # What FXAD_SHOW can name: every stage, and what was decided in the end.
-SHOWN = {"recognise", "traced", *SIMPLIFY, *ONCE, "checkpoints", "decompose", "split_keys", "tapes"}
-SHOWN |= {"lower", "unpack", "round", "order", "place", "rematerialize", "compile"}
+SHOWN = {"recognise", "traced", *SIMPLIFY, *ONCE, "checkpoints", "decompose"}
+SHOWN |= {
+    "complex_products",
+    "split_keys",
+    "tapes",
+    "lower",
+    "unpack",
+    "round",
+    "order",
+    "place",
+    "rematerialize",
+    "compile",
+}
 SHOWN |= {"kernels", "plan"}
 
 

@@ -22,12 +22,26 @@ IR = Path(__file__).parent / "ir"
 # Stages that may be left out, each with a text (of tests/ir) in which it changes something.
 FUELED = {
     **{name: name for name in ("recognise", "inline", "algebra", "cse", "rows_apart")},
-    **{name: name for name in ("widen_late", "offload", "checkpoints", "split_keys", "round")},
+    **{
+        name: name
+        for name in (
+            "widen_late",
+            "offload",
+            "checkpoints",
+            "complex_products",
+            "split_keys",
+            "round",
+        )
+    },
     "unpack": "unpack",
     **{"fold": "fold_exact", "dce": "dce_loop", "order": "order", "rematerialize": "rematerialize"},
 }
 NEEDED = {"decompose", "tapes", "lower", "place", "compile"}  # nothing runs without these
-ANOTHER_ORDER = {"recognise", "split_keys"}  # stages that change in which order numbers are added
+ANOTHER_ORDER = {
+    "recognise",
+    "complex_products",
+    "split_keys",
+}  # stages that change in which order numbers are added
 ENOUGH = 1000  # fuel for all
 
 

@@ -30,6 +30,10 @@ SERIAL_FROM, SERIAL_CHUNK = 1024, 256
 PRODUCT_FROM, PRODUCT_BATCH, PRODUCT_SIZE = 4096, 4, 128 * 128
 PRODUCT_WORK, PRODUCT_BYTES = 1 << 23, 1 << 22
 PRODUCT_PARTS = range(16, 3, -1)
+# Products of complex numbers as one of their parts: least steps of k, least length of the longer
+# side of the result, and least products of two numbers: of matrices, and where one of them has one
+# row or column.
+COMPLEX_DEPTH, COMPLEX_SIDE, COMPLEX_WORK, COMPLEX_VECTOR_WORK = 2, 8, 512, 1 << 13
 
 
 def k_block(size: int) -> int:

@@ -5,8 +5,9 @@
 FXAD_CHECK=1 checks what comes out of every stage, FXAD_SHOW=<stage>[,<stage>] prints it, and
 FXAD_FUEL=n stops after n rewrites. A pass that rewrites in many places spends fuel for each:
 recognise, fold, algebra, cse, rows_apart. A stage that may be left out spends one for each run:
-inline, dce, widen_late, offload, checkpoints, split_keys, round, order, rematerialize. The others
-are needed for a legal program and run whatever the fuel: decompose, tapes, lower, place, compile.
+inline, dce, widen_late, offload, checkpoints, complex_products, split_keys, round, order,
+rematerialize. The others are needed for a legal program and run whatever the fuel: decompose,
+tapes, lower, place, compile.
 
     with listening(print):      # a Ran for each stage that runs in this thread
         compiler.planned(...)
