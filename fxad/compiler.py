@@ -234,8 +234,7 @@ class Candidate:
         parts = Attention not in self._backend.emits
         program = self.program.closed()
         program = run_stage("decompose", partial(inline, parts=parts), program, check)
-        apart = complex_products
-        program = run_stage("complex_products", apart, program, check, optional=True)
+        program = run_stage("complex_products", complex_products, program, check, optional=True)
         program = run_stage("split_keys", split_keys, program, check, optional=True)
         program = run_stage("tapes", tapes, program, check_lowerable)
         block = run_stage("lower", partial(lower, fusion=fusion), program, check_block)
@@ -310,20 +309,9 @@ def best_candidate(program: Program, options: Options, backend: Backend[Executab
 
 
 # What FXAD_SHOW can name: every stage, and what was decided in the end.
-SHOWN = {"recognise", "traced", *SIMPLIFY, *ONCE, "checkpoints", "decompose"}
-SHOWN |= {
-    "complex_products",
-    "split_keys",
-    "tapes",
-    "lower",
-    "unpack",
-    "round",
-    "order",
-    "place",
-    "rematerialize",
-    "compile",
-}
-SHOWN |= {"kernels", "plan"}
+SHOWN = {"recognise", "traced", *SIMPLIFY, *ONCE, "checkpoints", "decompose", "complex_products"}
+SHOWN |= {"split_keys", "tapes", "lower", "unpack", "round", "order", "place", "rematerialize"}
+SHOWN |= {"compile", "kernels", "plan"}
 
 
 def show(plan: Plan) -> None:
