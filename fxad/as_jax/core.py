@@ -30,6 +30,7 @@ __all__ = [
     "Atom",
     "ClosedJaxpr",
     "DropVar",
+    "Effect",
     "Jaxpr",
     "JaxprEqn",
     "Literal",
@@ -61,6 +62,11 @@ __all__ = [
 Value = Any
 Atom = Var | Literal
 no_effects: frozenset[Any] = frozenset()
+
+
+class Effect:
+    """A kind of side effect, which packages derive their own from. No program has one: effects are
+    `fxad.ir`'s."""
 
 
 class Trace:

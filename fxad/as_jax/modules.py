@@ -68,8 +68,9 @@ def home_of(module: str, name: str) -> str | None:
 
 
 def private(module: str) -> bool:
-    """Whether a module is none of JAX's public ones: it has all the names of its home."""
-    return "._" in module
+    """Whether a module is none of the public ones that the table lists: it has all the names of its
+    home."""
+    return module not in public_names()
 
 
 def why_absent(module: str, name: str) -> str:

@@ -34,7 +34,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.experimental.compilation_cache": (),
     "jax.experimental.compilation_cache.compilation_cache": ("fxad.as_jax.compilation_cache",),
     "jax.experimental.checkify": ("fxad.checkify",),
+    "jax.experimental.hijax": ("fxad.as_jax.hijax",),
     "jax.experimental.layout": ("fxad.as_jax.layout",),
+    "jax.experimental.mesh_utils": ("fxad.as_jax.mesh_utils",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
     "jax.extend": (),
     "jax.extend.core": ("fxad.as_jax.core",),
@@ -60,6 +62,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.profiler": ("fxad.profiler",),
     "jax.experimental.xla_metadata": ("fxad.as_jax.xla_metadata",),
     "jax.random": ("fxad.random",),
+    "jax.ref": ("fxad.as_jax.refs",),
     "jax.scipy": ("fxad.scipy",),
     "jax.scipy.cluster": ("fxad.scipy.cluster",),
     "jax.scipy.cluster.vq": ("fxad.scipy.cluster.vq",),
@@ -80,13 +83,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.stages": (),
     "jax.test_util": ("fxad",),
     "jax.tree": ("fxad.tree",),
-    "jax.tree_util": ("fxad.tree_util",),
+    "jax.tree_util": ("fxad.tree_util", "fxad.as_jax.tree_registry"),
     "jax.typing": ("fxad.typing",),
     "jax.version": ("fxad.as_jax.toplevel",),
     # Private modules that public packages import from.
     "jax._src": (),
     "jax._src.ad_util": ("fxad.as_jax.private",),
     "jax._src.api": ("fxad",),
+    "jax._src.checkify": ("fxad.checkify",),
     "jax._src.compiler": ("fxad.as_jax.private",),
     "jax._src.core": ("fxad.as_jax.core",),
     "jax._src.dispatch": ("fxad.as_jax.private",),
@@ -94,7 +98,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax._src.flatten_util": ("fxad.flatten_util",),
     "jax._src.lax": (),
     "jax._src.lax.lax": ("fxad.as_jax.lax", "fxad.lax", "fxad.as_jax.builtin_primitives"),
+    "jax._src.state": (),
+    "jax._src.state.types": ("fxad.as_jax.refs",),
     "jax._src.traceback_util": ("fxad.as_jax.private",),
+    "jax._src.tree_util": ("fxad.as_jax.tree_registry", "fxad.tree_util"),
     "jax._src.util": ("fxad.as_jax.util",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
 }
@@ -107,6 +114,9 @@ ELSEWHERE: dict[str, str] = {
     "jax.Shard": "fxad.api.placement:Shard",
     "jax.Device": "fxad.api.ported:Device",
     "jax.NamedSharding": "fxad.sharding:NamedSharding",
+    "jax.Ref": "fxad.as_jax.refs:Ref",
+    "jax.experimental.cur_qdd": "fxad.as_jax.hijax:cur_qdd",
+    "jax.new_ref": "fxad.as_jax.refs:new_ref",
     "jax.P": "fxad.sharding:PartitionSpec",
     "jax.ad_checkpoint.print_saved_residuals": "fxad.debug:print_saved_residuals",
     "jax.test_util.check_jvp": "fxad.api.check_grads:check_jvp",
@@ -149,6 +159,16 @@ ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
 
 # What is the same by name and differs otherwise. Signatures: tests/api/test_signatures.py.
 DIFFERS: dict[str, str] = {
+    **dict.fromkeys(
+        ("jax.Ref", "jax.ref.AbstractRef", "jax.ref.Ref"),
+        "for `isinstance`: there are no mutable arrays, to make one is an error",
+    ),
+    **dict.fromkeys(
+        ("jax.new_ref", "jax.ref.new_ref"), "an error when called: there are no mutable arrays"
+    ),
+    "jax.experimental.cur_qdd": "an error when called: there are no values of hijax types",
+    "jax.experimental.layout.Layout": "row after row; another is an error when made",
+    "jax.experimental.mesh_utils.create_device_mesh": "of one device",
     "jax.experimental.checkify.check": "compiled outside `checkify` it raises when it runs",
     "jax.experimental.checkify.checkify": "of failures of several kinds the first in time counts",
     "jax.experimental.checkify.index_checks": "what a `mode=` says of indices is no failure",

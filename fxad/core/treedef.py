@@ -171,6 +171,11 @@ def add_node_type(node: NodeType) -> None:
     _leaf_types.discard(node.cls)
 
 
+def registered() -> list[type]:
+    """The classes whose instances are nodes, named tuples where one was seen."""
+    return list(_nodes)
+
+
 # Flatten and unflatten
 
 

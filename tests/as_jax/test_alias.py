@@ -168,13 +168,13 @@ def test_an_unknown_name_fails_at_once_and_names_the_nearest(code, error):
 def test_an_absent_name_says_why():
     out = aliased(
         "import jax\n"
-        "for name in ('smap', 'new_ref'):\n"
+        "for name in ('smap', 'empty_ref'):\n"
         "    try: getattr(jax, name)\n"
         "    except AttributeError as e: print(e)\n"
         "print(hasattr(jax, 'smap'), 'smap' in dir(jax), 'grad' in dir(jax))\n"
     )
     assert "jax.smap is not in fxad: there is one device" in out
-    assert "jax.new_ref is not in fxad: there are no mutable arrays" in out
+    assert "jax.empty_ref is not in fxad: there are no mutable arrays" in out
     assert out.strip().endswith("False False True")
 
 
