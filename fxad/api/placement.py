@@ -4,8 +4,8 @@ mesh = make_mesh((1,), ("batch",))
 params = fxad.device_put(params, NamedSharding(mesh, PartitionSpec("batch")))
 
 Everything here is accepted where JAX code says where an array should lie. `device_put` notes the
-place it was given for `x.sharding`; nothing else changes. A mesh of more than one device is an
-error when it is made.
+place it was given for `x.sharding`, `set_mesh` the mesh for `get_mesh`; nothing else changes. A
+mesh of more than one device is an error when it is made.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import enum
 import math
+import threading
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Self
@@ -20,8 +21,10 @@ from typing import Any, Self
 import numpy as np
 
 from fxad.api.ported import MEMORY_KINDS, Device, checked_memory_kind, devices
+from fxad.core.dtypes import numerics
 from fxad.core.errors import BadArgument
 from fxad.core.record import record
+from fxad.trace.tracer import active_levels
 
 _ONE = "there is one device, the CPU; use fxad.vmap for lanes"
 
@@ -293,29 +296,71 @@ def make_mesh(
 
 
 class set_mesh:
-    """Takes a mesh to be the one that arrays lie on; in a `with` statement or as a call."""
+    """Sets the mesh that `get_mesh` and `get_abstract_mesh` give in this thread: from now on, or
+    inside a `with` block. None sets none. Nothing else changes.
 
-    def __init__(self, mesh: AbstractMesh | None) -> None:
+    Raises BadArgument for what is no Mesh, and in a function that is being traced.
+    """
+
+    def __init__(self, mesh: Mesh | None) -> None:
+        if not (mesh is None or isinstance(mesh, Mesh)):
+            raise BadArgument(f"set_mesh: Expected mesh of type Mesh, got {type(mesh)}")
+        _check_untraced("set_mesh")
         self.mesh = mesh
+        self._before = _set.mesh, numerics.mesh
+        _set.mesh = mesh
+        numerics.set(mesh=None if mesh is None else mesh.abstract_mesh)
 
-    def __enter__(self) -> AbstractMesh | None:
+    def __enter__(self) -> Mesh | None:
         return self.mesh
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to undo."""
+        _set.mesh, mesh = self._before
+        numerics.set(mesh=mesh)
 
 
-use_abstract_mesh = set_mesh
+class use_abstract_mesh:
+    """`with use_abstract_mesh(mesh):` sets what `get_abstract_mesh` gives, inside and in this
+    thread. Raises BadArgument for what is no AbstractMesh."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        if not isinstance(mesh, AbstractMesh):
+            raise BadArgument(f"use_abstract_mesh: Expected an AbstractMesh, got {type(mesh)}")
+        self.mesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+
+    def __enter__(self) -> AbstractMesh:
+        self._before = numerics.mesh
+        numerics.set(mesh=self.mesh)
+        return self.mesh
+
+    def __exit__(self, *_: object) -> None:
+        numerics.set(mesh=self._before)
+
+
+class _Set(threading.local):
+    mesh: Mesh | None = None
+
+
+_set = _Set()
+
+
+def _check_untraced(name: str) -> None:
+    if active_levels():
+        raise BadArgument(
+            f"`{name}` can only be used outside of `jax.jit`; inside there is `get_abstract_mesh`"
+        )
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The mesh without axes."""
-    return NOWHERE
+    """The mesh that is set, or one without axes."""
+    return numerics.mesh or NOWHERE
 
 
 def get_mesh() -> Mesh:
-    """A mesh without axes, of the one device."""
-    return make_mesh((), ())
+    """The mesh that is set, or one without axes. Raises BadArgument in a function that is being
+    traced."""
+    _check_untraced("get_mesh")
+    return _set.mesh or make_mesh((), ())
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:

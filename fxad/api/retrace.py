@@ -60,8 +60,8 @@ def differences(old: Signature, new: Signature) -> list[str]:
     """What a call of signature `new` has that a trace for `old` does not fit. Empty: it fits."""
     old_tree, old_types, old_weak, old_statics, old_kinds, old_settings = old
     tree, types, weak, statics, kinds, settings = new
-    old_x64, old_terms, *old_promotion, old_rules, old_indices = old_settings
-    x64, terms, *promotion, rules, indices = settings
+    old_x64, old_terms, *old_promotion, old_mesh, old_rules, old_indices = old_settings
+    x64, terms, *promotion, mesh, rules, indices = settings
     found = []
     if old_x64 != x64:
         found.append(f"x64 is {'on' if x64 else 'off'} now")
@@ -69,6 +69,8 @@ def differences(old: Signature, new: Signature) -> list[str]:
         found.append("another fxad.default_matmul_precision is in force")
     if old_promotion != promotion:
         found.append("other rules of promotion are in force")
+    if old_mesh != mesh:
+        found.append("another mesh is set")
     if old_rules != rules:
         found.append("other rules of fxad.override are in force")
     if old_indices != indices:

@@ -175,26 +175,27 @@ def complex_of(dtype: np.dtype) -> np.dtype:
 # Defaults and x64
 
 
-_Key = tuple[bool, int | None, str, str]
+_Key = tuple[bool, int | None, str, str, Any]
 
 
 class Numerics(threading.local):
     """What this thread's numbers default to: whether they are 64-bit, how float32 products are
-    computed (`core.precision`), and which dtypes and ranks may meet (`core.promotion`). key: all
-    of it, the same object for the same values, so that what was compiled or recorded under them
-    asks one question."""
+    computed (`core.precision`), which dtypes and ranks may meet (`core.promotion`), and the mesh
+    that code asks for (`api.placement`). key: all of it, the same object for the same values, so
+    that what was compiled or recorded under them asks one question."""
 
     on = False
     terms: int | None = None
     dtype_promotion = "standard"
     rank_promotion = "allow"
-    key: _Key = (False, None, "standard", "allow")
+    mesh: Any = None
+    key: _Key = (False, None, "standard", "allow", None)
 
     def set(self, **changes: Any) -> None:
         """Change some of them, and the key with them."""
         for name, value in changes.items():
             setattr(self, name, value)
-        key = self.on, self.terms, self.dtype_promotion, self.rank_promotion
+        key = self.on, self.terms, self.dtype_promotion, self.rank_promotion, self.mesh
         self.key = _keys.setdefault(key, key)
 
 

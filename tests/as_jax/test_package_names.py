@@ -82,3 +82,45 @@ assert mesh.axis_sizes == (1, 1)
 with pytest.raises(ValueError, match="Number of devices 1 must equal"):
     mesh_utils.create_device_mesh((2, 1))
 """)
+
+
+def test_the_mesh_that_is_set_is_told():
+    """As JAX tells it, in functions that are traced too."""
+    aliased("""
+import threading, jax, pytest
+from jax.sharding import get_abstract_mesh, get_mesh, use_abstract_mesh
+mesh, other = jax.make_mesh((1, 1), ("a", "b")), jax.make_mesh((1,), ("c",))
+names = lambda: get_abstract_mesh().axis_names
+seen = []
+f = jax.jit(lambda x: (seen.append(names()), x)[1])
+for _ in range(3):
+    f(1.0)
+assert names() == () and get_mesh().empty
+with jax.set_mesh(mesh):
+    assert names() == ("a", "b") and get_mesh() == mesh
+    assert get_abstract_mesh() == mesh.abstract_mesh
+    f(1.0)
+    f(1.0)
+    with use_abstract_mesh(other.abstract_mesh):
+        assert names() == ("c",)
+    with jax.set_mesh(other):
+        assert names() == ("c",) and get_mesh() == other
+    thread = threading.Thread(target=lambda: seen.append(names()))
+    thread.start()
+    thread.join()
+    assert names() == ("a", "b")
+f(1.0)
+assert seen == [(), ("a", "b"), ()] and names() == () and get_mesh().empty
+with mesh:
+    assert names() == ()
+jax.set_mesh(other)
+assert names() == ("c",) and get_mesh() == other
+jax.set_mesh(None)
+assert names() == ()
+for wrong, said in ((lambda: jax.set_mesh("a"), "Expected mesh"),
+                    (lambda: jax.set_mesh(mesh.abstract_mesh), "Expected mesh"),
+                    (lambda: jax.jit(lambda: jax.set_mesh(mesh))(), "outside of `jax.jit`"),
+                    (lambda: jax.jit(lambda: get_mesh())(), "outside of `jax.jit`")):
+    with pytest.raises(ValueError, match=said):
+        wrong()
+""")
