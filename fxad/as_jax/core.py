@@ -55,6 +55,7 @@ __all__ = [
     "set_current_trace",
     "subjaxprs",
     "take_current_trace",
+    "trace_state_clean",
     "unmapped_aval",
     "valid_jaxtype",
 ]
@@ -102,6 +103,11 @@ class OpaqueTraceState:
 def get_opaque_trace_state(convention: str = "") -> OpaqueTraceState:
     """What is being recorded or differentiated now, to be compared with another moment's."""
     return OpaqueTraceState()
+
+
+def trace_state_clean() -> bool:
+    """Whether nothing is being recorded, differentiated or mapped now."""
+    return not active_levels()
 
 
 class TraceTag:

@@ -10,12 +10,19 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from importlib.resources import files
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxad.as_jax.names import ELSEWHERE, MODULES, why
+from fxad.core.lazy import later
+
+if TYPE_CHECKING:
+    from fxad.as_jax import distribution
+else:
+    distribution = later("fxad.as_jax.distribution")
 from fxad.as_jax.one_device import on_one_device
 
 PAGE = "docs/jax-names.md"
@@ -119,7 +126,7 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != "jax" and not name.startswith("jax."):
+        if name.partition(".")[0] not in ("jax", "jaxlib"):
             return None
         if name in MODULES:
             loader: Any = Finder
@@ -129,6 +136,12 @@ class Finder:
             return None  # `import jax.numpy.sin` is an error of Python's
         # Not by its name, which `from module import name` would take for "no such module".
         raise ModuleNotFoundError(why_absent(parent, own))
+
+    @staticmethod
+    def find_distributions(context: Any) -> Iterator[Any]:
+        """What `importlib.metadata.version("jax")` asks."""
+        if context.name in ("jax", "jaxlib"):
+            yield distribution.Distribution(context.name)
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:

@@ -38,6 +38,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.experimental.layout": ("fxad.as_jax.layout",),
     "jax.experimental.mesh_utils": ("fxad.as_jax.mesh_utils",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
+    "jax.experimental.sparse": ("fxad.as_jax.sparse",),
     "jax.extend": (),
     "jax.extend.core": ("fxad.as_jax.core",),
     "jax.extend.core.primitives": ("fxad.as_jax.builtin_primitives",),
@@ -98,12 +99,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax._src.flatten_util": ("fxad.flatten_util",),
     "jax._src.lax": (),
     "jax._src.lax.lax": ("fxad.as_jax.lax", "fxad.lax", "fxad.as_jax.builtin_primitives"),
+    "jax._src.pjit": ("fxad.as_jax.builtin_primitives",),
     "jax._src.state": (),
     "jax._src.state.types": ("fxad.as_jax.refs",),
     "jax._src.traceback_util": ("fxad.as_jax.private",),
     "jax._src.tree_util": ("fxad.as_jax.tree_registry", "fxad.tree_util"),
     "jax._src.util": ("fxad.as_jax.util",),
     "jax._src.xla_bridge": ("fxad.as_jax.private",),
+    "jaxlib": (),
+    "jaxlib._jax": ("fxad.as_jax.private",),
+    "jaxlib.xla_client": ("fxad.as_jax.private",),
 }
 
 MODULES |= {f"jax.scipy.stats.{name}": (f"fxad.scipy.stats:{name}",) for name in _STATS}
@@ -126,6 +131,11 @@ ELSEWHERE: dict[str, str] = {
     "jax.errors.JaxRuntimeError": "fxad.errors:FxadError",
     "jax.interpreters.batching.moveaxis": "fxad.numpy:moveaxis",
     "jax.interpreters.batching.not_mapped": "fxad.as_jax.batching:not_mapped",
+    "jax.core.pytype_aval_mappings": "fxad.as_jax.private:pytype_aval_mappings",
+    "jax.interpreters.xla.canonicalize_dtype_handlers": (
+        "fxad.as_jax.private:canonicalize_dtype_handlers"
+    ),
+    "jaxlib.__version__": "fxad.as_jax.toplevel:__version__",
     "jax.interpreters.xla.apply_primitive": "fxad.as_jax.primitives:apply_primitive",
     "jax.lax.dtype": "fxad.as_jax.toplevel:dtype_of",
     "jax.version.__version__": "fxad.as_jax.toplevel:__version__",
@@ -167,6 +177,13 @@ DIFFERS: dict[str, str] = {
         ("jax.new_ref", "jax.ref.new_ref"), "an error when called: there are no mutable arrays"
     ),
     "jax.experimental.cur_qdd": "an error when called: there are no values of hijax types",
+    **dict.fromkeys(
+        [f"jax.experimental.sparse.{name}" for name in ("BCOO", "BCSR", "JAXSparse")],
+        "for `isinstance`: there are no sparse arrays, to make one is an error",
+    ),
+    "jax.interpreters.xla.canonicalize_dtype_handlers": (
+        "written to without effect: what has `__jax_array__` is taken as an array"
+    ),
     "jax.experimental.layout.Layout": "row after row; another is an error when made",
     "jax.experimental.mesh_utils.create_device_mesh": "of one device",
     "jax.experimental.checkify.check": "compiled outside `checkify` it raises when it runs",

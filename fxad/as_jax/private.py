@@ -9,20 +9,29 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fxad.api.jaxpr import builtin
+from fxad.api.jit import Jit as PjitFunction
+from fxad.api.ported import Device
+from fxad.api.shaped_array import aval_of
+from fxad.core import dtypes as dt
 from fxad.core.errors import TypePromotionError
 from fxad.core.promotion import entry_of, promote
 from fxad.core.source import PACKAGE
 
 __all__ = [
     "DType",
+    "Device",
     "ExtendedDType",
+    "PjitFunction",
     "TypePromotionError",
     "api_boundary",
     "backend_compile_and_load",
+    "canonicalize_dtype_handlers",
     "include_frame",
     "lattice_result_type",
+    "pytype_aval_mappings",
     "register_exclusion",
     "stop_gradient_p",
+    "to_complex_dtype",
     "wait_for_tokens",
 ]
 
@@ -37,6 +46,16 @@ class ExtendedDType:
 F = TypeVar("F", bound=Callable[..., Any])
 stop_gradient_p = builtin("stop_gradient")
 _backends: dict[str, Any] = {}  # chex asks whether a backend was started
+# By type, how JAX takes a value: packages copy NumPy's entry for classes of their own. These are
+# read here by nobody else: what has `__jax_array__` or `__array__` is taken as it says.
+canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {np.ndarray: np.asarray}
+pytype_aval_mappings: dict[type, Callable[[Any], Any]] = {np.ndarray: aval_of}
+
+
+def to_complex_dtype(dtype: Any) -> np.dtype:
+    """The complex dtype for numbers of a dtype: complex128 for those of 64 bits."""
+    wide = np.dtype(dtype) in (dt.int64, dt.uint64, dt.float64, dt.complex128)
+    return dt.complex128 if wide else dt.complex64
 
 
 def backend_compile_and_load(backend: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Equinox, lineax, optimistix, diffrax, flax and haiku as they are published, with fxad as JAX.
+"""Equinox, lineax, optimistix, diffrax, flax, haiku and numpyro as published, with fxad as JAX.
 
     python -m pytest -p fxad.as_jax tests/as_jax/packages_unchanged.py
 
@@ -17,9 +17,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import lineax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
 import optimistix
 import pytest
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 
 KEY = jr.PRNGKey(0)
 A = np.random.default_rng(0).standard_normal((4, 4)).astype("f4") + 4 * np.eye(4, dtype="f4")
@@ -459,3 +462,27 @@ def test_a_network_of_haiku_trains():
     for _ in range(200):
         params, stats, state, loss = step(params, stats, state)
     assert float(loss) < 0.01
+
+
+# ---------------------------------------------------------------- numpyro
+
+
+def model_of_numpyro(y=None):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 2.0))
+    with numpyro.plate("data", 20):
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def test_numpyro_samples_and_fits():
+    """A normal mean, whose posterior is known: precision 1/4 + 20, mean sum(y) over it."""
+    y = jnp.asarray(np.random.default_rng(0).standard_normal(20) + 1, jnp.float32)
+    wanted, spread = float(y.sum()) / 20.25, 20.25**-0.5
+    sampler = MCMC(NUTS(model_of_numpyro), num_warmup=300, num_samples=1000, progress_bar=False)
+    sampler.run(KEY, y=y)
+    means = sampler.get_samples()["mean"]
+    close(means.mean(), wanted, 0.04)
+    close(means.std(), spread, 0.04)
+    guide = autoguide.AutoNormal(model_of_numpyro)
+    fit = SVI(model_of_numpyro, guide, numpyro.optim.Adam(0.02), Trace_ELBO())
+    found = fit.run(KEY, 1000, y=y, progress_bar=False)
+    close(guide.median(found.params)["mean"], wanted, 0.1)

@@ -124,3 +124,52 @@ for wrong, said in ((lambda: jax.set_mesh("a"), "Expected mesh"),
     with pytest.raises(ValueError, match=said):
         wrong()
 """)
+
+
+def test_there_are_no_sparse_arrays_and_making_one_says_so():
+    aliased("""
+import jax, pytest, jax.experimental.sparse as jesp
+x = jax.numpy.ones((2, 2))
+assert not isinstance(x, jesp.BCOO | jesp.BCSR | jesp.JAXSparse)
+for make in (jesp.BCOO, jesp.BCOO.fromdense, jesp.BCSR, jesp.BCSR.from_scipy_sparse):
+    with pytest.raises(NotImplementedError, match="no sparse arrays"):
+        make(x)
+with pytest.raises(AttributeError, match="fxad.sparse_jacobian"):
+    jesp.sparsify
+""")
+
+
+def test_what_packages_read_of_private_modules():
+    """Wanted values are JAX's."""
+    aliased("""
+import importlib.metadata, jax, pytest, numpy as np
+from jax._src.core import trace_state_clean
+from jax._src.dtypes import to_complex_dtype
+from jax._src.pjit import jit_p
+from jax.extend.core import primitives
+from jax.interpreters import xla
+from jaxlib._jax import PjitFunction
+from jaxlib import xla_client
+import jaxlib
+seen = []
+f = lambda x: (seen.append(trace_state_clean()), x)[1]
+f(1.0); jax.jit(f)(1.0); jax.vmap(f)(np.ones(2)); jax.grad(f)(1.0)
+jax.lax.scan(lambda a, b: (f(a), None), 0.0, None, 2)
+assert seen == [True, False, False, False, False]
+for dtype in ("bool", "int8", "int32", "float16", "float32", "complex64"):
+    assert to_complex_dtype(dtype) == np.complex64
+for dtype in ("int64", "float64", "complex128"):
+    assert to_complex_dtype(dtype) == np.complex128
+assert isinstance(jax.jit(f), PjitFunction) and not isinstance(f, PjitFunction)
+assert isinstance(jax.devices()[0], xla_client.Device)
+assert jit_p is primitives.jit_p == jax.make_jaxpr(jax.jit(f))(1.0).eqns[0].primitive
+assert len({primitives.call_p, primitives.closed_call_p, jit_p}) == 3
+with pytest.raises(NotImplementedError):
+    primitives.call_p.bind(1.0)
+class Mine(np.ndarray): pass
+for table in (xla.canonicalize_dtype_handlers, jax.core.pytype_aval_mappings):
+    table[Mine] = table[np.ndarray]
+assert importlib.metadata.version("jax") == jax.__version__ == jaxlib.__version__
+with pytest.raises(ImportError, match="not in fxad"):
+    import jaxlib.mlir
+""")
