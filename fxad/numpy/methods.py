@@ -231,6 +231,7 @@ PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "addressable_shards": array_places.addressable_shards,
     "aval": array_places.aval,
     "committed": array_places.committed,
+    "global_shards": array_places.addressable_shards,
     "is_fully_addressable": array_places.is_fully_addressable,
     "is_fully_replicated": array_places.is_fully_replicated,
     "sharding": array_places.sharding,

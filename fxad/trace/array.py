@@ -89,6 +89,10 @@ class Array(ArrayMethods):
         """Whether the array stands for Python numbers and adapts to other dtypes."""
         return self.weak
 
+    def item(self, *args: int) -> Any:
+        """One element as a Python number."""
+        return type(self).item(self, *args)  # each kind of Array has its own
+
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeMismatch(
             "arrays are immutable: write x = x.at[index].set(value) instead of x[index] = value "

@@ -351,6 +351,10 @@ class ArrayMethods:
         """The array's parts by device: one, the whole."""
 
     @property
+    def global_shards(self) -> list[Any]:
+        """The array's parts by device: one, the whole."""
+
+    @property
     def is_fully_addressable(self) -> bool:
         """Whether this process has all elements: always."""
 

@@ -173,3 +173,23 @@ assert importlib.metadata.version("jax") == jax.__version__ == jaxlib.__version_
 with pytest.raises(ImportError, match="not in fxad"):
     import jaxlib.mlir
 """)
+
+
+def test_the_class_of_arrays_has_the_methods_of_arrays():
+    """Packages copy them from the class. The list is that of `dir(jax.Array)`."""
+    aliased("""
+import jax, pytest
+from jax import numpy as jnp
+names = '''T addressable_data addressable_shards all any argmax argmin argpartition argsort astype at
+    byteswap choose clip committed compress conj conjugate copy copy_to_host_async cumprod cumsum
+    device diagonal dot dtype flat flatten global_shards imag is_fully_addressable
+    is_fully_replicated item itemsize mT max mean min nbytes ndim nonzero prod ptp ravel real repeat
+    reshape round searchsorted shape sharding size sort squeeze std sum swapaxes take to_device
+    trace transpose var view'''.split()
+assert not [name for name in names if not hasattr(jax.Array, name)]
+x = jnp.arange(3.0)
+assert jax.Array.item(x, 1) == x.item(1) == 1.0 and jax.Array.item.__name__ == "item"
+assert x.global_shards[0].data is x
+with pytest.raises(jax.errors.ConcretizationTypeError, match="item"):
+    jax.jit(lambda x: jax.Array.item(x))(1.0)
+""")
