@@ -180,8 +180,8 @@ def test_the_class_of_arrays_has_the_methods_of_arrays():
     aliased("""
 import jax, pytest
 from jax import numpy as jnp
-names = '''T addressable_data addressable_shards all any argmax argmin argpartition argsort astype at
-    byteswap choose clip committed compress conj conjugate copy copy_to_host_async cumprod cumsum
+names = '''T addressable_data addressable_shards all any argmax argmin argpartition argsort astype
+    at byteswap choose clip committed compress conj conjugate copy copy_to_host_async cumprod cumsum
     device diagonal dot dtype flat flatten global_shards imag is_fully_addressable
     is_fully_replicated item itemsize mT max mean min nbytes ndim nonzero prod ptp ravel real repeat
     reshape round searchsorted shape sharding size sort squeeze std sum swapaxes take to_device
