@@ -32,7 +32,18 @@ float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
 float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
 complex64, complex128 = map(np.dtype, (np.complex64, np.complex128))
 float0 = np.dtype([("float0", np.void, 0)])  # of tangents of integers and bools: no bytes at all
-key = np.dtype([("key<fry>", np.uint64)])  # a typed random key: its two u32 words, for moving only
+
+
+class extended(np.generic):
+    """The kind of dtypes that NumPy has nothing like: only `prng_key`. Never made."""
+
+
+class prng_key(np.void, extended):  # type: ignore[misc]  # final in NumPy's stubs alone
+    """The kind of typed random keys, which packages know by its name. Never made."""
+
+
+# A typed random key: its two u32 words, for moving only.
+key = np.dtype((prng_key, [("key<fry>", np.uint64)]))
 
 _SHORT: dict[np.dtype, str] = {
     bool_: "bool",
@@ -260,14 +271,6 @@ def default_complex() -> np.dtype:
 def inexact_for(dtype: np.dtype) -> np.dtype:
     """The dtype in which `sin` of a `dtype` array is computed: itself, or the default float."""
     return dtype if dtype in _INEXACT else default_float()
-
-
-class extended(np.generic):
-    """The kind of dtypes that NumPy has nothing like: only `prng_key`. Never made."""
-
-
-class prng_key(extended):
-    """The kind of typed random keys. Never made."""
 
 
 _KINDS = {

@@ -22,6 +22,7 @@ import numpyro.distributions as dist
 import optax
 import optimistix
 import pytest
+from jaxtyping import Key, UInt32
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO, autoguide
 
 KEY = jr.PRNGKey(0)
@@ -118,6 +119,15 @@ def test_errors_of_values_are_raised():
     close(f(jnp.array(1.0)), 1.0)
     with pytest.raises(RuntimeError, match="is negative"):
         f(jnp.array(-1.0))
+
+
+def test_annotations_of_typed_keys():
+    """By jaxtyping, which asks for the name of the dtype's class."""
+    typed, words = jr.split(jr.key(0), 3), jr.split(KEY, 3)
+    assert isinstance(typed, Key[jax.Array, "3"]) and isinstance(typed[0], Key[jax.Array, ""])
+    assert not isinstance(words, Key[jax.Array, "..."])
+    assert not isinstance(typed, UInt32[jax.Array, "..."])
+    assert isinstance(words, UInt32[jax.Array, "3 2"])
 
 
 # ---------------------------------------------------------------- lineax

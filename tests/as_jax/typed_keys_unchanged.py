@@ -32,6 +32,14 @@ def test_what_a_key_is():
     for kind in (jax.dtypes.prng_key, jax.dtypes.extended, np.generic):
         assert jnp.issubdtype(KEY.dtype, kind) == jax.dtypes.issubdtype(KEY.dtype, kind)
     assert jax.dtypes.issubdtype(KEY.dtype, jax.dtypes.extended)
+    for keys in (
+        KEY,
+        KEYS[1:],
+        jax.jit(lambda k: k.reshape(2, 3))(KEYS),
+        jax.eval_shape(lambda: KEY),
+    ):
+        assert keys.dtype.type is jax.dtypes.prng_key
+    assert pickle.loads(pickle.dumps(KEYS.dtype)) == KEY.dtype
     assert not jnp.issubdtype(KEY.dtype, jnp.number)
     assert not jnp.issubdtype(WORDS.dtype, jax.dtypes.prng_key)
     assert (WORDS.shape, WORDS.dtype) == ((2,), jnp.uint32)
