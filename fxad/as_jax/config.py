@@ -1,6 +1,7 @@
 """`jax.config` and the settings that are functions of `jax`: `with jax.debug_nans(True): ...`.
 
-A setting that means something here changes fxad's; the others are kept and change nothing.
+A setting that means something here changes fxad's; the others are kept and change nothing. One that
+would change random numbers says so.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from fxad import debug
 else:
     debug = later("fxad.debug")
+
+
+class SettingWarning(UserWarning):
+    """A setting was set to what would give other random numbers in JAX, and gives the same here."""
 
 
 class _Switch:
@@ -91,6 +97,27 @@ class _Kept:
         self._value = value
 
 
+class _OfRandomNumbers(_Kept):
+    """A setting that changes JAX's random numbers and none here, which a program that reproduces
+    results must hear of. Warns (SettingWarning) when it is first set to anything but the value
+    whose numbers fxad gives."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        super().__init__(value)
+        self._name, self._only, self._warned = name, value, False
+
+    def set(self, value: Any) -> None:
+        super().set(value)
+        if value != self._only and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._name}={value!r} has no effect: random numbers are those of "
+                f"{self._only!r}, not those that JAX gives with {value!r} (docs/jax-names.md)",
+                SettingWarning,
+                stacklevel=3,
+            )
+
+
 def _matmul() -> Any:
     return _precision.get()
 
@@ -122,6 +149,10 @@ _SETTINGS: dict[str, Any] = {
     "jax_debug_infs": _Watched("infs"),
     "jax_debug_nans": _Watched("nans"),
     "jax_default_matmul_precision": _Setting(_matmul, _set_matmul),
+    **{
+        name: _OfRandomNumbers(name, _defaults()[name])
+        for name in ("jax_default_prng_impl", "jax_threefry_partitionable")
+    },
     "jax_disable_jit": _Setting(interpreting, set_interpreting),
     "jax_enable_x64": _Setting(x64_enabled, enable_x64),
     "jax_numpy_dtype_promotion": _Setting(lambda: numerics.dtype_promotion, set_dtype_promotion),

@@ -193,3 +193,24 @@ assert x.global_shards[0].data is x
 with pytest.raises(jax.errors.ConcretizationTypeError, match="item"):
     jax.jit(lambda x: jax.Array.item(x))(1.0)
 """)
+
+
+def test_a_setting_that_would_change_random_numbers_warns_once():
+    aliased("""
+import warnings, jax
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    jax.config.update("jax_threefry_partitionable", True)
+    jax.config.update("jax_default_prng_impl", "threefry2x32")
+    assert not seen
+    for _ in range(2):
+        with jax.threefry_partitionable(False):
+            assert not jax.config.jax_threefry_partitionable
+    jax.config.jax_threefry_partitionable = False
+    jax.config.update("jax_default_prng_impl", "rbg")
+assert [each.filename for each in seen][1:] == ["<string>"]
+first, second = (str(each.message) for each in seen)
+assert "jax_threefry_partitionable=False has no effect: random numbers are those of True" in first
+assert "jax_default_prng_impl='rbg' has no effect" in second and "'threefry2x32'" in second
+assert seen[0].category.__name__ == "SettingWarning"
+""")
