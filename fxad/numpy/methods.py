@@ -62,6 +62,8 @@ def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
         if is_array_like(other):
             return function(self, other)
+        if hasattr(other, "__jax_array__"):
+            return method(self, other.__jax_array__())
         if isinstance(other, _CONTAINERS):  # Python would find == to be False for them
             raise _no_operand(other)
         return NotImplemented
@@ -71,14 +73,22 @@ def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
-        return function(self, other) if is_array_like(other) else _not_an_operand(other)
+        if is_array_like(other):
+            return function(self, other)
+        if hasattr(other, "__jax_array__"):
+            return method(self, other.__jax_array__())
+        return _not_an_operand(other)
 
     return method
 
 
 def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
-        return function(other, self) if is_array_like(other) else _not_an_operand(other)
+        if is_array_like(other):
+            return function(other, self)
+        if hasattr(other, "__jax_array__"):
+            return method(self, other.__jax_array__())
+        return _not_an_operand(other)
 
     return method
 

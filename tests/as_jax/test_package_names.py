@@ -214,3 +214,18 @@ assert "jax_threefry_partitionable=False has no effect: random numbers are those
 assert "jax_default_prng_impl='rbg' has no effect" in second and "'threefry2x32'" in second
 assert seen[0].category.__name__ == "SettingWarning"
 """)
+
+
+def test_operators_ask_an_operand_what_array_it_is():
+    """As JAX's do, before its class is asked for an operator of its own."""
+    aliased("""
+import jax.numpy as jnp
+class Value:
+    def __init__(self, value): self.value = value
+    def __jax_array__(self): return self.value
+    def __radd__(self, other): return NotImplemented
+x = jnp.ones(2)
+for value in (Value(3.0), Value(jnp.array(3.0)), Value(Value(3.0))):
+    assert (x + value).tolist() == [4, 4] and (value - x).tolist() == [2, 2]
+    assert (x < value).tolist() == [True, True] and (x == value).tolist() == [False, False]
+""")
