@@ -54,9 +54,15 @@ def called(function: Any) -> str:
 
 
 def wraps(function: Callable[..., Any], **how: Any) -> Callable[[F], F]:
-    """`functools.wraps`, also of a callable object whose names are no strings."""
-    names = ("__name__", "__qualname__")
-    odd = [n for n in names if not isinstance(getattr(function, n, ""), str)]
+    """`functools.wraps`, also of a callable object whose names are no strings, or that has every
+    attribute it is asked for."""
+    kinds = {
+        "__name__": str,
+        "__qualname__": str,
+        "__annotations__": dict,
+        "__type_params__": tuple,
+    }
+    odd = [n for n, kind in kinds.items() if not isinstance(getattr(function, n, kind()), kind)]
     kept = [n for n in functools.WRAPPER_ASSIGNMENTS if n not in odd]
     return functools.wraps(function, kept, **how)  # type: ignore[return-value]
 

@@ -7,6 +7,7 @@ for batch in batches:
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import types
 import weakref
@@ -20,19 +21,18 @@ from fxad.core.errors import CallError, TreeError
 from fxad.core.pytree import TreeDef
 from fxad.trace.array import Array
 
+LIMIT = 256  # traces kept per function; the least recently used goes first
+
 
 def _of_arrays(error: TypeError, statics: tuple[tuple[Any, Any], ...] = ()) -> str:
     """What to do about an array that was to be hashed; nothing where it was something else."""
     traced = any(isinstance(value, Array) for _, value in statics)
-    if not traced and f"{Array.__name__!r}" not in str(error):
+    if not traced and not re.search(r"'(Array|\w*Tracer)'", str(error)):
         return ""
     return (
         "; arrays compare element by element: pass it as an ordinary argument instead of a "
         "static one"
     )
-
-
-LIMIT = 256  # traces kept per function; the least recently used goes first
 
 
 class User(Protocol):

@@ -26,6 +26,7 @@ from fxad.api.compiled import interpreting
 from fxad.api.jit import jit
 from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.precision import default_terms
 from fxad.ir.program import OPS
 from fxad.lax.loops import fori_loop
 from fxad.lax.shapes import dynamic_slice_in_dim
@@ -35,12 +36,14 @@ from fxad.numpy.core import cast, promoted, stack_values, value_of
 from fxad.numpy.creation import zeros
 from fxad.numpy.manipulation import slice_axis
 from fxad.numpy.products import product
+from fxad.ops.matrices.product import accumulator, check_result
 from fxad.trace.array import Array
 from fxad.trace.replay import replaying
 from fxad.trace.tracer import staging
 
 _MOST_SLICES = 32  # longer kernels gather their windows; where they are added, a loop takes
 _SLICES = 16  # so many elements at a time (docs/log.md)
+_FUSED = 1 << 12  # elements of windows from which one loop is faster than few ops
 _LARGE = 1 << 16  # elements of windows; to copy fewer is cheaper than to compile (docs/log.md)
 
 
@@ -102,6 +105,9 @@ def _dilated(size: int, factor: int) -> int:
 def _windows(x: Array, axis: int, length: int, stride: int, dilation: int) -> Array:
     """Windows along one axis, whose elements become the last axis but one."""
     count = builtins.max((x.shape[axis] - _dilated(length, dilation)) // stride + 1, 0)
+    if not length:
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 : -1], 0, x.shape[-1])
+        return zeros(shape, x.dtype)
     if length > _MOST_SLICES:
         starts = np.arange(count, dtype=np.int32)[:, None] * stride
         rows = x[(slice(None),) * axis + (starts + np.arange(length, dtype=np.int32) * dilation,)]
@@ -236,11 +242,10 @@ def conv_general_dilated(
         [x.shape[i] for i in spatial], lengths, window_strides, padding, lhs_dilation, rhs_dilation
     )
     run: Callable[..., Array] = _convolve
-    fused = staging() and not replaying()
-    if not (staging() or interpreting()):
-        each = math.prod(lengths) * x.shape[batch] * x.shape[features]
-        if placed.windows * each >= _LARGE:
-            run, fused = _compiled(), True
+    size = placed.windows * math.prod(lengths) * x.shape[batch] * x.shape[features]
+    fused = staging() and not replaying() and size >= _FUSED
+    if size >= _LARGE and not (staging() or interpreting()):
+        run, fused = _compiled(), True
     return run(
         x,
         w,
@@ -271,7 +276,8 @@ def _convolve(
     outputs, inputs, *window = numbers.rhs_spec
     w = OPS["transpose"](w, permutation=(*window, inputs, outputs))
     apart = w.shape[-2] == 1 and w.shape[-1] == x.shape[-1] and groups[1] == 1
-    if apart and fused and precision is None:
+    plain = precision is None and default_terms() is None and not dt.is_bool(x.dtype)
+    if apart and plain and fused:
         out = _added(x, w[..., 0, :], placed, wide)
     else:
         x = _all_windows(x, w.shape[: len(spatial)], placed)
@@ -283,8 +289,9 @@ def _added(x: Array, w: Array, placed: _Placed, wide: Any) -> Array:
     """[batch, spatial..., features] with [kernel..., features] -> [batch, out..., features]: slices
     of x, each times an element of every feature's kernel."""
     wanted = x.dtype if wide is None else dt.canonicalize(wide, explicit=True)
-    sums = dt.float32 if wanted in (dt.float16, dt.bfloat16) else wanted
-    x, w = _padded(cast(x, sums), placed), cast(w, sums)
+    check_result(x.type, w.type, wanted)
+    sums = accumulator(x.dtype, wanted)
+    x, w = cast(_padded(x, placed), sums), cast(w, sums)
     lengths = w.shape[:-1]
     counts = [
         builtins.max((size - _dilated(length, spread)) // stride + 1, 0)
@@ -292,7 +299,7 @@ def _added(x: Array, w: Array, placed: _Placed, wide: Any) -> Array:
             x.shape[1:-1], lengths, placed.strides, placed.spread, strict=True
         )
     ]
-    if 0 in counts or 0 in lengths:
+    if 0 in counts:
         return zeros((x.shape[0], *counts, x.shape[-1]), wanted)
     return cast(_sum_of_slices(x, w, placed, counts, 0), wanted)
 

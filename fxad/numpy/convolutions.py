@@ -17,10 +17,11 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.lax.convolution import conv_general_dilated
-from fxad.numpy.core import cast, promoted
+from fxad.numpy.core import cast, promoted, value_of
 from fxad.numpy.manipulation import reshape
+from fxad.numpy.products import product
 from fxad.trace.array import Array
-from fxad.trace.replay import replayed
+from fxad.trace.replay import replayed, replaying
 from fxad.trace.tracer import staging, type_of
 
 __all__ = ["convolve", "correlate"]
@@ -44,11 +45,13 @@ def convolve(
     Array([12., 23.], dtype=float32)
     """
     options = mode, precision, preferred_element_type
-    return _by_size(a, v)("convolve", a, v, *options, mirrored=False)
+    return _by_size("convolve", a, v, mode)("convolve", a, v, *options, mirrored=False)
 
 
-def _by_size(a: Any, v: Any) -> Callable[..., Array]:
+def _by_size(name: str, a: Any, v: Any, mode: str) -> Callable[..., Array]:
     """`_convolved` as it is, replayed where it runs by NumPy, or compiled where that takes long."""
+    if mode not in ("full", "same", "valid"):
+        raise BadArgument(f"{name}: mode must be full, same or valid, not {mode!r}")
     if staging() or interpreting():
         return _convolved
     products = getattr(a, "size", 0) * getattr(v, "size", 0)
@@ -79,22 +82,35 @@ def _convolved(
     if len(x) < len(y):
         x, y = y, x
     n, m = len(x), len(y)
-    if mode not in ("full", "same", "valid"):
-        raise BadArgument(f"{name}: mode must be full, same or valid, not {mode!r}")
     low, length = {"full": (0, n + m - 1), "same": (first, n), "valid": (m - 1, n - m + 1)}[mode]
-    pads = (m - 1 - low, low + length - n)
     wide = None if wanted is None else np.dtype(wanted)
     kept = wide if wide is not None and wide.kind == type_of(x).dtype.kind else None
+    few = replaying() or not (staging() or interpreting())
+    out = (_by_windows if few else _by_slices)(x, y, low, length, precision, kept)
+    return out if wide is None else cast(out, wide)
+
+
+def _by_windows(x: Array, y: Array, low: int, length: int, precision: Any, wide: Any) -> Array:
+    """Elements of the whole convolution from `low` on, by few ops: they write all windows."""
+    rows = np.arange(low, low + length)[:, None] - np.arange(len(y))
+    inside = (rows >= 0) & (rows < len(x))
+    windows = x[np.clip(rows, 0, len(x) - 1).astype(np.int32)]
+    windows = OPS["select"](value_of(inside), windows, windows * 0)
+    return product(windows, y, ((1,), (0,)), precision=precision, wide=wide)
+
+
+def _by_slices(x: Array, y: Array, low: int, length: int, precision: Any, wide: Any) -> Array:
+    """The same by `lax`."""
+    n, m = len(x), len(y)
     out = conv_general_dilated(
         reshape(x, (1, 1, n)),
         reshape(OPS["reverse"](y, axes=(0,)), (1, 1, m)),
         (1,),
-        [pads],
+        [(m - 1 - low, low + length - n)],
         precision=precision,
-        preferred_element_type=kept,
+        preferred_element_type=wide,
     )
-    out = reshape(out, (length,))
-    return out if wide is None else cast(out, wide)
+    return reshape(out, (length,))
 
 
 _replayed_convolved = replayed(_convolved)
@@ -114,4 +130,4 @@ def correlate(
     Array([21., 32.], dtype=float32)
     """
     options = mode, precision, preferred_element_type
-    return _by_size(a, v)("correlate", a, v, *options, mirrored=True)
+    return _by_size("correlate", a, v, mode)("correlate", a, v, *options, mirrored=True)

@@ -6,6 +6,7 @@ reshape(x, (2, -1))      moveaxis(x, 0, -1)      broadcast_to(x, (3, 4))
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ def _lengths(a: Any) -> tuple[int, ...]:
     if isinstance(a, list | tuple):
         return asarray(a).shape
     known = None if isinstance(a, type) else getattr(a, "shape", None)
+    if isinstance(a, type) or not isinstance(known, Sequence | None):
+        return value_of(a).shape  # an error
     return shaped(a).shape if known is None else tuple(known)
 
 

@@ -21,7 +21,9 @@ DECLARED = {
     if inspect.isfunction(value) or isinstance(value, property)
 }
 # Each kind of array answers these by itself (what `object` has needs no declaration).
-OWN = (set(vars(Concrete)) & set(vars(Tracer))) - set(vars(object)) - set(vars(fxad.Array))
+OWN = (set(vars(Concrete)) & set(vars(Tracer))) - set(vars(object)) - set(vars(fxad.Array)) | {
+    "item"
+}
 OWN -= {"__module__", "__slots__"}
 
 

@@ -12,7 +12,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad import lax
-from fxad.core.errors import BadArgument, ShapeError
+from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.scipy import signal
 
 R = np.random.default_rng(13)
@@ -117,7 +117,7 @@ def test_features_apart_in_few_bits() -> None:
     wanted = by_loops(x, w, (1,), [(0, 0)], (1,), (1,), 2)
     for dtype, wide, bound in (
         ("float16", None, 2e-2), ("bfloat16", None, 0.15), ("bfloat16", "float32", 0.1),
-        ("float32", None, 1e-5), ("float32", "float64", 1e-5),
+        ("float32", None, 1e-5), ("float32", "float64", 1e-5), ("float8_e4m3fn", "float32", 1.5),
     ):  # fmt: skip
         given = jnp.asarray(x, dtype), jnp.asarray(w, dtype)
         how = {"feature_group_count": 2, "preferred_element_type": wide}
@@ -127,6 +127,26 @@ def test_features_apart_in_few_bits() -> None:
     x[0, 0, 150] = np.inf
     reached = ~np.isfinite(lax.conv_general_dilated(x, w, (1,), "VALID", feature_group_count=2))
     assert reached.sum() == reached[0, 0, 91:151].sum() == 60
+
+
+def test_features_apart_compiled_and_not() -> None:
+    """Few ops outside jit, one loop inside: the same sums, and the same things are refused."""
+
+    def conv(x: Any, w: Any, wide: Any = None) -> Any:
+        how = {"feature_group_count": 2, "preferred_element_type": wide}
+        return lax.conv_general_dilated(x, w, (1,), "VALID", **how)
+
+    both = (conv, fxad.jit(conv, static_argnums=2))
+    ones = jnp.ones((1, 2, 300), "float8_e4m3fn"), jnp.ones((2, 1, 31), "float8_e4m3fn")
+    whole = jnp.ones((1, 2, 300), "int8"), jnp.ones((2, 1, 31), "int8")
+    for f in both:
+        assert float(f(*ones).max()) == 32  # 31 is none of its numbers; 16 + 1 would not be either
+        assert f(*whole, np.int32).dtype == np.int32 and int(f(*whole, np.int32).max()) == 31
+        assert f(jnp.ones((1, 2, 300), bool), jnp.ones((2, 1, 31), bool)).all()
+        assert f(jnp.ones((1, 2, 5)), jnp.ones((2, 1, 0))).shape == (1, 2, 6)
+        for given, wide in ((ones, "int32"), (whole, "float32"), (whole, "bool")):
+            with pytest.raises(TypeMismatch, match="their dtype or a wider one of its kind"):
+                f(*given, wide)
 
 
 def test_layouts_and_padding_by_name() -> None:

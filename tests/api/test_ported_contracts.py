@@ -204,6 +204,19 @@ def test_trees_whose_classes_convert_their_leaves():
         np.testing.assert_array_equal(grad(tree).value, [1, 1, 1])
 
 
+def test_callables_that_have_every_attribute():
+    class Every:
+        def __getattr__(self, name):
+            return 3
+
+        def __call__(self, x):
+            return (x * x).sum()
+
+    x = jnp.arange(3.0)
+    np.testing.assert_array_equal(fxad.vmap(Every())(x), x * x)
+    np.testing.assert_array_equal(fxad.grad(Every())(x), 2 * x)
+
+
 def test_callables_whose_name_is_no_string():
     class Named:
         __name__ = object()

@@ -211,6 +211,12 @@ def test_draws_of_the_gamma_family_follow_their_parameters():
             narrow = fxad.jvp(lambda a: random.loggamma(KEY, a, (40,)), (np.float32(a),), (1.0,))
             wide = log_slope_of_draw(a, np.float64(narrow[0]))
             np.testing.assert_allclose(narrow[1], wide, rtol=1e-5, atol=1e-5)
+    for a in (200.0, 250.0, 500.0, 1e5):  # far from the mean, too
+        x = a + np.array([-5, -3.5, 0, 3.5, 5]) * np.sqrt(a)
+        with fxad.enable_x64():
+            wanted = fxad.lax.random_gamma_grad(a, x)
+        given = np.float32(a), np.float32(x)
+        np.testing.assert_allclose(fxad.lax.random_gamma_grad(*given), wanted, rtol=3e-6)
     mean = lambda a: random.gamma(KEY, a, (10000,)).mean()  # noqa: E731
     assert abs(fxad.jit(fxad.grad(mean))(2.5) - 1) < 0.05
     half = fxad.grad(lambda a: random.gamma(KEY, a, (9,), "bfloat16").sum())(jnp.bfloat16(2))

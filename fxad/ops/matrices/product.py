@@ -61,13 +61,18 @@ def _dot_type(
     if a.dtype != b.dtype:
         raise TypeMismatch(f"dot: {a} and {b} differ in dtype; convert one side")
     check_kind("dot", a, KINDS)
+    check_result(a, b, dtype)
+    return product_type("dot", a, b, contract, batch, dtype)
+
+
+def check_result(a: ArrayType, b: ArrayType, dtype: np.dtype) -> None:
+    """Raise TypeMismatch unless sums of products of such elements may have this dtype."""
     narrower = dtype != a.dtype and dtype.itemsize <= a.dtype.itemsize
     if dt.kind_of(dtype) != dt.kind_of(a.dtype) or narrower:
         raise TypeMismatch(
             f"dot: the result of {a} and {b} cannot be {dt.short_name(dtype)}; it must be their "
             "dtype or a wider one of its kind"
         )
-    return product_type("dot", a, b, contract, batch, dtype)
 
 
 def product_type(

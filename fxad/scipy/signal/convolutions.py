@@ -5,6 +5,7 @@ convolve(image, kernel, mode="same")
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,10 +111,13 @@ def fftconvolve(
     return out
 
 
+_ODD = [3**i * 5**j for i in range(21) for j in range(14)]  # beyond 2**32
+
+
+@functools.cache
 def _fast_length(n: int) -> int:
     """The least length from n on that has no prime factor above 5: its transform is a fast one."""
-    factors = [3**i * 5**j for i in range(21) for j in range(14)]  # beyond 2**32
-    return min(f << max((n - 1) // f, 0).bit_length() for f in factors)
+    return min(f << max((n - 1) // f, 0).bit_length() for f in _ODD)
 
 
 def correlate(

@@ -327,6 +327,7 @@ def log_slope_of_draw(a: Array, log_x: Array) -> Array:
     """
     x = exp(log_x)
     large = a >= (_LARGE if a.dtype == dt.float64 else _LARGE_32)
+    large = large & (abs(x - a) <= _NEAR * a)
     expanded = _log_slope_of_large(where(large, a, _LARGE), where(large, x, _LARGE))
     a, log_x, x = where(large, 1.0, a), where(large, 0.0, log_x), where(large, 1.0, x)
     low = x < a + 1
