@@ -114,7 +114,14 @@ def test_autodiff_in_200_lines_keeps_to_them() -> None:
     assert 50 < len(lines) < 200
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+SLOW = ("finetune_lora", "finetune_qlora", "gpt2_shakespeare", "published_model")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=[pytest.mark.slow] if p.stem in SLOW else []) for p in EXAMPLES],
+    ids=lambda p: p.stem,
+)
 def test_example(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = runpy.run_path(str(path))["main"]
     fewer = {"gpt2_shakespeare": {"steps": 400}}  # of 1,000: enough to learn that much

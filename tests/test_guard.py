@@ -110,6 +110,7 @@ def side(tmp_path: Path) -> Side:
     return made
 
 
+@pytest.mark.slow
 def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> None:
     name = "product small, 33x65x129 NN float32"
     with sides.workers(side, side, side) as (one, other, idle):

@@ -75,6 +75,7 @@ def test_densities_of_bad_input():
             make()
 
 
+@pytest.mark.slow
 def test_betabinom_is_binom_of_a_beta():
     with fxad.enable_x64():
         k, n, a, b = np.arange(-1, 8), 6, 2.5, 0.8

@@ -199,7 +199,7 @@ def test_draws_of_the_gamma_family_follow_their_parameters():
     from fxad.scipy.special.incomplete import log_slope_of_draw
 
     with fxad.enable_x64():
-        for a in (1e-3, 0.4, 1.0, 7.0, 250.0, 3e3, 6e4):
+        for a in (1e-3, 1.0, 250.0, 6e4):
             logs, moves = fxad.jvp(lambda a: random.loggamma(KEY, a, (40,)), (a,), (1.0,))
             x = jnp.exp(logs)
             step = 1e-5 * a
@@ -222,7 +222,7 @@ def test_draws_of_the_gamma_family_follow_their_parameters():
     half = fxad.grad(lambda a: random.gamma(KEY, a, (9,), "bfloat16").sum())(jnp.bfloat16(2))
     assert half.dtype == "bfloat16"
     with fxad.enable_x64():
-        for a in (0.4, 5.0, 1e5):  # the slope along the curves that draws follow
+        for a in (0.4, 1e5):  # the slope along the curves that draws follow
             draws = lambda a: random.loggamma(KEY, a, (20,))  # noqa: E731
             logs, moves = fxad.jvp(draws, (a,), (1.0,))
             _, second = fxad.jvp(lambda a: fxad.jvp(draws, (a,), (1.0,))[1], (a,), (1.0,))

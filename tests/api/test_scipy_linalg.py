@@ -101,6 +101,7 @@ def test_expm() -> None:
     assert np.isnan(linalg.expm(np.eye(2) * 1e9)).all()
 
 
+@pytest.mark.slow
 def test_sqrtm_and_sylvester() -> None:
     root = fxad.jit(linalg.sqrtm)(S)
     assert root.dtype == np.complex128

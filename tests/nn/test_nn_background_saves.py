@@ -54,6 +54,7 @@ def equal(left, right):
         np.testing.assert_array_equal(one, other, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_run_goes_on_while_a_checkpoint_is_written(tmp_path, text, monkeypatch):
     """What is written at step 2 waits for step 4, and holds step 2 all the same."""
     plain = train(options(tmp_path, text, out=tmp_path / "plain", save_every=2, keep=4))

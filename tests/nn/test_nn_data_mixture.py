@@ -122,6 +122,7 @@ def test_a_mixture_of_relative_paths_is_found_from_another_directory(tmp_path, t
     assert train(resumed).run.step == 2
 
 
+@pytest.mark.slow
 def test_the_command_reads_sources_from_the_line_or_a_file(tmp_path, text, capsys):
     other, listed = tmp_path / "other.txt", tmp_path / "sources.txt"
     other.write_text("pack my box with five dozen liquor jugs. " * 40)

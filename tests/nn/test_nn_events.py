@@ -46,6 +46,7 @@ def test_a_file_is_what_tensorboardx_would_write(tmp_path, monkeypatch):
     assert values == pytest.approx({"loss/train": 0.1, "rate": 2.0})
 
 
+@pytest.mark.slow
 def test_every_start_of_a_run_has_a_file(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("to be or not to be, that is the question\n" * 60)

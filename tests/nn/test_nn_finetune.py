@@ -721,6 +721,7 @@ def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chat
 
 
 @pytest.mark.parametrize("lora", [4, None])
+@pytest.mark.slow
 def test_mixed_precision_learns_and_goes_on(tmp_path, base, chats, lora):
     """In full and with adapters, about as well as by products in bfloat16, also when resumed."""
     more = {"lora": lora, "learning_rate": 1e-2 if lora else 1e-3, "eval_every": 0}

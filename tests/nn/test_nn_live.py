@@ -341,6 +341,7 @@ def test_bars_are_drawn_only_where_they_can_be_written():
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+@pytest.mark.slow
 def test_the_command_draws_on_a_terminal_and_gives_it_back(tmp_path, text):
     leader, follower = os.openpty()
     command = [sys.executable, "-m", "fxad_nn", "train", "--preset", "tiny", "--data", str(text)]

@@ -143,6 +143,7 @@ def batches(rng, accumulate, rows=4, time=12, share=0.5):
     return tokens, targets
 
 
+@pytest.mark.slow
 def test_micro_batches_weigh_by_their_answers():
     """One with two answers and one with dozens are together what one large batch is."""
     rng = np.random.default_rng(3)

@@ -133,6 +133,7 @@ def test_more_than_the_machine_has_is_a_warning(tmp_path, text, monkeypatch):
     assert run.warnings == ["`memory` allows 9.0 GiB, and this machine has 8.0 GiB"]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_it_began(tmp_path, text, nothing_held):
     wide = {"batch": 8, "eval_batch": 1}
     run = begin(training(tmp_path, text, out=tmp_path / "probe", micro_batches=4, **wide))
@@ -148,6 +149,7 @@ def test_a_run_goes_on_as_it_began(tmp_path, text, nothing_held):
         resumed_options(tmp_path / "run", memory="3GiB")
 
 
+@pytest.mark.slow
 def test_a_fine_tuning_run_goes_on_as_it_began(tmp_path, chats):
     base = write_model(tmp_path / "model", layers=1)
     out = tmp_path / "run"

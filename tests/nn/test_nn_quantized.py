@@ -443,6 +443,7 @@ def recipe(tmp_path, base, **more):
     return finetune_recipe(**{"model": base, "data": chats, "quantize": "nf4", **given, **more})
 
 
+@pytest.mark.slow
 def test_fine_tuning_saves_adapters_that_merge_into_the_base(tmp_path, base):
     tuned = finetune(recipe(tmp_path, base, steps=40, save="both"))
     history = [loss for _, loss in tuned.result.run.history["train"]]

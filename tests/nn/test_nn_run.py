@@ -47,6 +47,7 @@ def test_lines_that_are_no_losses_are_passed_over(tmp_path, line):
     assert read_losses(path) == {"train": [[1, 3.5], [5, 2.5]], "val": [], "norm": []}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_each_loss_once(tmp_path, text):
     class Killed(BaseException):
         pass

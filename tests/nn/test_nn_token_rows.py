@@ -164,6 +164,7 @@ def test_ids_that_cannot_have_rows_are_refused():
 # Fine-tuning
 
 
+@pytest.mark.slow
 def test_new_tokens_are_learned_and_saved(tmp_path, base, chats):
     before, known = fxad_nn.load(base), from_directory(base)
     tuned = finetune(options(tmp_path, base, chats, steps=30))

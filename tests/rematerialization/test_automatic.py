@@ -54,6 +54,7 @@ def planned(function, *args):
 GRAD = fxad.value_and_grad(loss, argnums=(0, 1, 2))
 
 
+@pytest.mark.slow
 def test_norms_are_recomputed_with_the_same_bits():
     args = drawn(2048, 1024)
     (_, before), (program, after) = planned(GRAD, *args)

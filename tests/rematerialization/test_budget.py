@@ -200,6 +200,7 @@ def refused(share):
     return str(info.value), planned
 
 
+@pytest.mark.slow
 def test_the_least_is_the_least_whatever_was_asked_for():
     """And it is met when it is asked for."""
     program, _ = two_layers()

@@ -171,7 +171,11 @@ def test_shared_arrays_have_a_line_each():
 
 
 @pytest.mark.parametrize(
-    ("script", "saying"), [("numba_on_cuda.py", "plans agree"), ("tiers_on_cuda.py", "tiers agree")]
+    ("script", "saying"),
+    [
+        pytest.param("numba_on_cuda.py", "plans agree", marks=pytest.mark.slow),
+        ("tiers_on_cuda.py", "tiers agree"),
+    ],
 )
 def test_simulated_cuda(script, saying):
     """In a process of its own: numba reads the switch when it is imported."""
