@@ -62,8 +62,15 @@ def wraps(function: Callable[..., Any], **how: Any) -> Callable[[F], F]:
         "__annotations__": dict,
         "__type_params__": tuple,
     }
-    odd = [n for n, kind in kinds.items() if not isinstance(getattr(function, n, kind()), kind)]
-    kept = [n for n in functools.WRAPPER_ASSIGNMENTS if n not in odd]
+
+    def fits(name: str) -> bool:
+        if name == "__annotate__":
+            return callable(getattr(function, name, None))
+        kind = kinds.get(name, object)
+        return isinstance(getattr(function, name, kind()), kind)
+
+    # No others: from Python 3.14 on, to ask for annotations is to evaluate them.
+    kept = [name for name in functools.WRAPPER_ASSIGNMENTS if fits(name)]
     return functools.wraps(function, kept, **how)  # type: ignore[return-value]
 
 

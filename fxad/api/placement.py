@@ -73,6 +73,7 @@ class AbstractMesh:
         self.axis_sizes = tuple(axis_sizes)
         self.axis_names = tuple(axis_names)
         self.axis_types = tuple(axis_types or (AxisType.Auto,) * len(self.axis_names))
+        self._hash: int | None = None
 
     @property
     def shape(self) -> MappingProxyType[str, int]:
@@ -104,7 +105,9 @@ class AbstractMesh:
         return type(other) is type(self) and other._key() == self._key()
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        if self._hash is None:  # asked for at each eager call while it is set
+            self._hash = hash(self._key())
+        return self._hash
 
     def __repr__(self) -> str:
         sizes, names = self.axis_sizes, self.axis_names
@@ -297,7 +300,8 @@ def make_mesh(
 
 class set_mesh:
     """Sets the mesh that `get_mesh` and `get_abstract_mesh` give in this thread: from now on, or
-    inside a `with` block. None sets none. Nothing else changes.
+    inside a `with` block. None sets none. Jitted functions are traced again under another mesh;
+    nothing else changes.
 
     Raises BadArgument for what is no Mesh, and in a function that is being traced.
     """
@@ -327,14 +331,15 @@ class use_abstract_mesh:
         if not isinstance(mesh, AbstractMesh):
             raise BadArgument(f"use_abstract_mesh: Expected an AbstractMesh, got {type(mesh)}")
         self.mesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+        self._before: list[AbstractMesh | None] = []
 
     def __enter__(self) -> AbstractMesh:
-        self._before = numerics.mesh
+        self._before.append(numerics.mesh)
         numerics.set(mesh=self.mesh)
         return self.mesh
 
     def __exit__(self, *_: object) -> None:
-        numerics.set(mesh=self._before)
+        numerics.set(mesh=self._before.pop())
 
 
 class _Set(threading.local):
@@ -347,7 +352,8 @@ _set = _Set()
 def _check_untraced(name: str) -> None:
     if active_levels():
         raise BadArgument(
-            f"`{name}` can only be used outside of `jax.jit`; inside there is `get_abstract_mesh`"
+            f"`{name}` can only be used outside of functions that are traced; inside there is "
+            "`get_abstract_mesh`"
         )
 
 

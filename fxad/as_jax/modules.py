@@ -17,13 +17,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fxad.as_jax.names import ELSEWHERE, MODULES, why
+from fxad.as_jax.one_device import on_one_device
 from fxad.core.lazy import later
 
 if TYPE_CHECKING:
     from fxad.as_jax import distribution
 else:
     distribution = later("fxad.as_jax.distribution")
-from fxad.as_jax.one_device import on_one_device
 
 PAGE = "docs/jax-names.md"
 
@@ -140,8 +140,9 @@ class Finder:
     @staticmethod
     def find_distributions(context: Any) -> Iterator[Any]:
         """What `importlib.metadata.version("jax")` asks."""
-        if context.name in ("jax", "jaxlib"):
-            yield distribution.Distribution(context.name)
+        name = (context.name or "").lower()
+        if name in ("jax", "jaxlib"):
+            yield distribution.Distribution(name)
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:

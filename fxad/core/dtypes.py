@@ -35,11 +35,11 @@ float0 = np.dtype([("float0", np.void, 0)])  # of tangents of integers and bools
 
 
 class extended(np.generic):
-    """The kind of dtypes that NumPy has nothing like: only `prng_key`. Never made."""
+    """The kind of dtypes that NumPy has nothing like: only `prng_key`. Never called."""
 
 
 class prng_key(np.void, extended):  # type: ignore[misc]  # final in NumPy's stubs alone
-    """The kind of typed random keys, which packages know by its name. Never made."""
+    """The kind of typed random keys, which packages know by its name. Never called."""
 
 
 # A typed random key: its two u32 words, for moving only.

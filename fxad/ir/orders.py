@@ -32,8 +32,9 @@ PRODUCT_WORK, PRODUCT_BYTES = 1 << 23, 1 << 22
 PRODUCT_PARTS = range(16, 3, -1)
 # Products of complex numbers as one of their parts: least steps of k, least length of the longer
 # side of the result, and least products of two numbers: of matrices, and where one of them has one
-# row or column.
+# row or column; there at most so many bytes of the other, since it is copied.
 COMPLEX_DEPTH, COMPLEX_SIDE, COMPLEX_WORK, COMPLEX_VECTOR_WORK = 2, 8, 512, 1 << 13
+COMPLEX_VECTOR_BYTES = 1 << 24
 
 
 def k_block(size: int) -> int:

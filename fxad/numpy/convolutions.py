@@ -1,4 +1,4 @@
-"""Convolution and correlation of vectors: those of `lax`, with one feature.
+"""Convolution and correlation of vectors: few ops where each runs by NumPy, else those of `lax`.
 
 full = convolve(a, v)
 """
@@ -17,7 +17,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.lax.convolution import conv_general_dilated
-from fxad.numpy.core import cast, promoted, value_of
+from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.manipulation import reshape
 from fxad.numpy.products import product
 from fxad.trace.array import Array
@@ -95,7 +95,7 @@ def _by_windows(x: Array, y: Array, low: int, length: int, precision: Any, wide:
     rows = np.arange(low, low + length)[:, None] - np.arange(len(y))
     inside = (rows >= 0) & (rows < len(x))
     windows = x[np.clip(rows, 0, len(x) - 1).astype(np.int32)]
-    windows = OPS["select"](value_of(inside), windows, windows * 0)
+    windows = OPS["select"](value_of(inside), windows, full_of(0, windows.type))
     return product(windows, y, ((1,), (0,)), precision=precision, wide=wide)
 
 

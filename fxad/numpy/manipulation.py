@@ -49,6 +49,8 @@ def _lengths(a: Any) -> tuple[int, ...]:
     if isinstance(a, list | tuple):
         return asarray(a).shape
     known = None if isinstance(a, type) else getattr(a, "shape", None)
+    if type(known) is tuple:
+        return known
     if isinstance(a, type) or not isinstance(known, Sequence | None):
         return value_of(a).shape  # an error
     return shaped(a).shape if known is None else tuple(known)

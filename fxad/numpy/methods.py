@@ -62,7 +62,7 @@ def _comparison(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
         if is_array_like(other):
             return function(self, other)
-        if hasattr(other, "__jax_array__"):
+        if hasattr(type(other), "__jax_array__"):
             return method(self, other.__jax_array__())
         if isinstance(other, _CONTAINERS):  # Python would find == to be False for them
             raise _no_operand(other)
@@ -75,7 +75,7 @@ def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
         if is_array_like(other):
             return function(self, other)
-        if hasattr(other, "__jax_array__"):
+        if hasattr(type(other), "__jax_array__"):
             return method(self, other.__jax_array__())
         return _not_an_operand(other)
 
@@ -86,7 +86,7 @@ def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Array, other: Any) -> Any:
         if is_array_like(other):
             return function(other, self)
-        if hasattr(other, "__jax_array__"):
+        if hasattr(type(other), "__jax_array__"):
             return method(self, other.__jax_array__())
         return _not_an_operand(other)
 

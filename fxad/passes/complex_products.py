@@ -8,7 +8,8 @@ after    x = [[re a, -im a], [im a, re a]]                        # f32[2,m,2k]
 The smaller operand x is written twice. Real parts are sums of re x * re y over k and then of
 -im x * im y, imaginary parts of im x * re y and then of re x * im y, in blocks as all sums of
 products; infinities make NaN where these products do. Which products are computed so is part of
-their bits: it depends on shapes alone. Small ones stay loops, which write nothing in between.
+their bits: it depends on shapes and dtypes alone. Small ones, and rows beside a large matrix, stay
+loops, which write nothing in between.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fxad.core import dtypes as dt
 from fxad.ir.orders import (
     COMPLEX_DEPTH,
     COMPLEX_SIDE,
+    COMPLEX_VECTOR_BYTES,
     COMPLEX_VECTOR_WORK,
     COMPLEX_WORK,
 )
@@ -55,7 +57,7 @@ def _split(program: Program) -> Program:
 
 
 def is_split(eqn: Eqn) -> bool:
-    """Whether an equation is a product of complex numbers that is worth it."""
+    """Whether an equation is a product of complex numbers that is worth splitting."""
     if eqn.op.name != "dot" or not dt.is_complex(eqn.outputs[0].type.dtype):
         return False
     contract, batch = eqn.params["contract"], eqn.params["batch"]
@@ -71,7 +73,9 @@ def is_split(eqn: Eqn) -> bool:
         return rows * columns * depth >= COMPLEX_WORK
     # Operands are read once: copies of those of a batch cost what they save.
     alone = all(shapes[0][i] == 1 for i in batch[0])
-    return alone and rows * columns * depth >= COMPLEX_VECTOR_WORK
+    work = rows * columns * depth
+    size = max(x.type.nbytes for x in eqn.inputs)
+    return alone and work >= COMPLEX_VECTOR_WORK and size <= COMPLEX_VECTOR_BYTES
 
 
 def _by_parts(a: Value, b: Value, *, contract: Pair, batch: Pair, dtype: Any) -> list[Value]:
@@ -100,8 +104,8 @@ def _along(x: Value, axis: int) -> Any:
 
 
 def _twice(x: Value, axis: int, place: int) -> Any:
-    """What meets those of the other operand, along the same axis, to be a real and an imaginary
-    part of the product: the two along a new axis."""
+    """[re, -im] and [im, re] along the contracted axis, one after the other along a new one: the
+    factors of real and of imaginary parts."""
     re, im = OPS["real"](x), OPS["imag"](x)
     parts = []
     for pair in ((re, OPS["neg"](im)), (im, re)):

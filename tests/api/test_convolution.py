@@ -401,3 +401,18 @@ def test_like_jax() -> None:
         np.testing.assert_allclose(
             lax.conv_transpose(x, kernel, strides, pad, transpose_kernel=flip), wanted, **near
         )
+
+
+@pytest.mark.parametrize("name", ["convolve", "correlate"])
+def test_infinities_reach_what_they_are_a_part_of(name: str) -> None:
+    f = getattr(jnp, name)
+    for special in (np.inf, np.nan):
+        for place in (0, -1):
+            x = np.array([1.0, 2, 3, 4, 5])
+            x[place] = special
+            for mode in ("full", "same", "valid"):
+                wanted = getattr(np, name)(x, np.ones(3), mode)
+                np.testing.assert_array_equal(f(x, np.ones(3), mode), wanted)
+                np.testing.assert_array_equal(
+                    fxad.jit(lambda x, mode=mode: f(x, np.ones(3), mode))(x), wanted
+                )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from array import array
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse
 from numpy_draws import draw, same
 
 import fxad
@@ -281,7 +281,7 @@ def test_shapes_of_elements_of_any_kind():
         assert (jnp.shape(x), jnp.ndim(x), jnp.size(x), jnp.size(x, -1)) == ((1, 3), 2, 3, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is converted, so nothing narrows
-        x = scipy.sparse.csr_matrix(np.eye(3))
+        x = SimpleNamespace(shape=(3, 3), dtype=np.dtype(float))  # as sparse matrices of SciPy's
         assert (jnp.shape(x), jnp.ndim(x), jnp.size(x), jnp.size(x, 0)) == ((3, 3), 2, 9, 3)
         assert jnp.shape(np.float64(1)) == jnp.shape(1.0) == ()
     for x in (None, {}, "text", object(), jnp.int32, np.float32):

@@ -217,6 +217,22 @@ def test_callables_that_have_every_attribute():
     np.testing.assert_array_equal(fxad.grad(Every())(x), 2 * x)
 
 
+def test_annotations_are_not_asked_for(monkeypatch):
+    """From Python 3.14 on that would evaluate them."""
+    names = ("__module__", "__name__", "__qualname__", "__doc__", "__annotate__")
+    monkeypatch.setattr("functools.WRAPPER_ASSIGNMENTS", names)
+
+    class Annotated:
+        def __call__(self, x):
+            return (x * x).sum()
+
+        @property
+        def __annotations__(self):
+            raise NameError("Batch")
+
+    np.testing.assert_array_equal(fxad.grad(Annotated())(jnp.arange(3.0)), [0, 2, 4])
+
+
 def test_callables_whose_name_is_no_string():
     class Named:
         __name__ = object()

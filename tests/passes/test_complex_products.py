@@ -76,6 +76,7 @@ def test_the_products_of_parts_are_the_product(shapes, dtype):
         ((6, 6), (6, 6), NN, NONE),  # too little work
         ((1000,), (1000,), ((0,), (0,)), NONE),  # one number
         ((1, 64), (64, 64), NN, NONE),  # a row of a small matrix
+        ((1, 1500), (1500, 1500), NN, NONE),  # which would be copied
         ((3, 200), (3, 200, 200), ((1,), (1,)), ((0,), (0,))),  # rows of a batch
         ((100,), (100,), ((), ()), NONE),  # nothing is summed
         ((0, 100), (100, 100), NN, NONE),
