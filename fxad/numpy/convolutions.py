@@ -20,6 +20,7 @@ from fxad.lax.convolution import conv_general_dilated
 from fxad.numpy.core import cast, full_of, promoted, value_of
 from fxad.numpy.manipulation import reshape
 from fxad.numpy.products import product
+from fxad.numpy.weak import finish, weak_result
 from fxad.trace.array import Array
 from fxad.trace.replay import replayed, replaying
 from fxad.trace.tracer import staging, type_of
@@ -87,7 +88,7 @@ def _convolved(
     kept = wide if wide is not None and wide.kind == type_of(x).dtype.kind else None
     few = replaying() or not (staging() or interpreting())
     out = (_by_windows if few else _by_slices)(x, y, low, length, precision, kept)
-    return out if wide is None else cast(out, wide)
+    return finish(out, weak_result(a, v)) if wide is None else cast(out, wide)
 
 
 def _by_windows(x: Array, y: Array, low: int, length: int, precision: Any, wide: Any) -> Array:

@@ -403,6 +403,16 @@ def test_like_jax() -> None:
         )
 
 
+@pytest.mark.parametrize("length", [3, 200])
+def test_results_are_weak_where_both_operands_are(length: int) -> None:
+    weak = jnp.ones(length)
+    weak.weak = True
+    for f in (jnp.convolve, jnp.correlate):
+        for call in (f, fxad.jit(f)):
+            assert call(weak, weak).weak_type
+            assert not call(weak, jnp.ones(3)).weak_type
+
+
 @pytest.mark.parametrize("name", ["convolve", "correlate"])
 def test_infinities_reach_what_they_are_a_part_of(name: str) -> None:
     f = getattr(jnp, name)
