@@ -5,8 +5,8 @@ y = conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO"
 
 The windows of the padded input become axes of their own, made of slices (of which each spatial
 axis needs as many as the kernel is long), and one product contracts them with the kernel.
-Where each feature of the input gives one of the result, so that a product would have one row, the
-slices are multiplied by their elements of the kernel and added: one fused loop.
+Where each feature of the input gives one of the result, so that a product would have one row, large
+ones that are compiled multiply slices by their elements of the kernel and add them in fused loops.
 Outside jit these windows would be copied, so that large convolutions run compiled there too, as in
 JAX: no single op of theirs is slow, but a compiled product reads the input in place.
 """

@@ -29,7 +29,6 @@ from fxad.numpy.core import (
     value_of,
 )
 from fxad.trace.array import Array
-from fxad.trace.convert import shaped
 from fxad.trace.replay import replayed
 from fxad.trace.tracer import Tracer, type_of
 
@@ -51,9 +50,7 @@ def _lengths(a: Any) -> tuple[int, ...]:
     known = None if isinstance(a, type) else getattr(a, "shape", None)
     if type(known) is tuple:
         return known
-    if isinstance(a, type) or not isinstance(known, Sequence | None):
-        return value_of(a).shape  # an error
-    return shaped(a).shape if known is None else tuple(known)
+    return tuple(known) if isinstance(known, Sequence) else value_of(a).shape
 
 
 def shape(a: Any) -> tuple[int, ...]:
