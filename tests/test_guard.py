@@ -141,6 +141,14 @@ def test_a_worker_does_as_it_is_told_and_says_what_it_cannot_do(side: Side) -> N
     assert not idle.alive
 
 
+def test_a_worker_that_died_before_an_order_ends_with_the_block(side: Side) -> None:
+    with sides.workers(side) as (worker,):
+        worker._process.kill()
+        worker._process.wait()
+        with pytest.raises(sides.Ended, match="tree: its process ended, -9"):
+            worker.ask(do="drop")  # the order stays in the buffer of its closed pipe
+
+
 def test_a_process_of_its_own_prints_a_number(side: Side) -> None:
     assert 0 < WHOLE["import, CPU"].run(side) < 60
 

@@ -149,8 +149,10 @@ class Worker:
 
     def end(self) -> None:
         """Kill the process, close its pipes and wait."""
-        with self._process:
-            self._process.kill()
+        assert self._process.stdin is not None
+        self._process.kill()
+        with self._process, contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # an order it did not live to read is still in the buffer
 
 
 def heard(waited_for: Sequence[Worker]) -> list[dict[str, Any]]:
