@@ -316,7 +316,9 @@ def _set_basic(value: Array, plan: Plan, update: Array, monoid: str) -> Array:
             value.shape, plan.starts, block_shape, plan.steps, strict=True
         )
     )
-    zero = full_of(0, ArrayType(value.dtype, ()))
+    # x + -0.0 is x, also where x is -0.0.
+    nothing = complex(-0.0, -0.0) if dt.is_complex(value.dtype) else -0.0
+    zero = full_of(nothing if dt.is_inexact(value.dtype) else 0, ArrayType(value.dtype, ()))
     spread = OPS["pad"](update, zero, low=tuple(plan.starts), high=high, interior=interior)
     if monoid == "add":
         return OPS["add"](value, spread)

@@ -210,3 +210,13 @@ def test_positions_beyond_int32_are_as_out_of_range_as_others(place):
     for read in (lambda i: x[i], lambda i: x.at[i].set(7), lambda i: jnp.take(x, i, mode="clip")):
         np.testing.assert_array_equal(read(np.array([place])), read(near))
     np.testing.assert_array_equal(x[[place]], x[near])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+@pytest.mark.parametrize("index", [1, slice(1, 3), slice(None, None, 2), slice(3, 0, -2)], ids=str)
+def test_what_an_update_does_not_reach_keeps_the_sign_of_its_zeros(index, dtype):
+    x = np.full(4, complex(-0.0, -0.0) if dtype == "complex64" else -0.0, dtype)
+    wanted = x.copy()
+    wanted[index] += np.ones((), dtype)
+    for add in (lambda x: x.at[index].add(1), fxad.jit(lambda x: x.at[index].add(1))):
+        assert np.asarray(add(jnp.asarray(x))).tobytes() == wanted.tobytes()

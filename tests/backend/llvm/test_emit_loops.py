@@ -126,6 +126,46 @@ def test_scatters():
     check(cases)
 
 
+@pytest.mark.parametrize("columns", [1, 19, 70])
+def test_guards_of_scatters(columns):
+    """Those that keep an index in bounds, in part or on one side, and those of a column."""
+    rng = np.random.default_rng(14)
+    cases = []
+    n, size = 23, 6
+    i, j = Axis("i", n), Axis("j", columns)
+    for keys in (I32, I64, np.dtype("uint8")):
+        k, v = Buffer("k", keys, n, "in"), Buffer("v", F32, n * columns, "in")
+        out = Buffer("out", F32, size * columns, "inout")
+        read = Load(k, at(i))
+        place = Index(0, ((Data(read, size), columns),)) + at(j)
+        above, below = (
+            prim(name, BOOL)(read, Const(limit, keys)) for name, limit in (("ge", 0), ("lt", size))
+        )
+        of_column = prim("lt", BOOL)(IndexValue(at(j), I64), Const(17, I64))
+        tests = {
+            "both": (above, below),
+            "fewer": (above, prim("lt", BOOL)(read, Const(size - 2, keys))),
+            "above": (above,),
+            "below": (below,),
+            "columns, too": (of_column, above, below),
+        }
+        for name, parts in tests.items():
+            guard = parts[0]
+            for part in parts[1:]:
+                guard = prim("and", BOOL)(guard, part)
+            store = Store(out, place, Load(v, at(i) * columns + at(j)), guard)
+            for grid, over in (((), (i, j)), ((j,), (i,))):
+                for monoid in ("add", "set"):
+                    what = f"scatter {monoid} {keys} {name}"
+                    stages = (Scatter(over, monoid, store),)
+                    kernel = Kernel(what, (k, v, out), (), grid, stages)
+                    low = 0 if keys.kind == "u" else -3
+                    index = rng.integers(low, size + 3, n).astype(keys)
+                    values = rng.integers(-4, 5, n * columns).astype(F32)
+                    cases.append(Case(kernel, [index, values, np.ones(size * columns, F32)]))
+    check(cases)
+
+
 @pytest.mark.parametrize("dtype", [F32, I32, BF16, BOOL, F64, np.dtype("uint8")], ids=str)
 def test_sorts(dtype):
     """Keys with ties and NaN carry a second key and a payload."""

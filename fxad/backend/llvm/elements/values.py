@@ -418,6 +418,24 @@ def _data(scope: Scope, atom: ir.Data, kind: str) -> Vec:
     return _narrow(x, kind, "zext")
 
 
+def remember_in_bounds(scope: Scope, index: ir.Index, guard: ir.Expr) -> None:
+    """Let an index be used without clamps where a guard holds that keeps it in bounds."""
+    tests, stack = set(), [guard]
+    while stack:
+        match stack.pop():
+            case ir.Prim("and", args):
+                stack += args
+            case ir.Prim(name, (read, ir.Const(limit))):
+                tests.add((name, read, limit))
+    for atom, _ in index.terms:
+        if isinstance(atom, ir.Data):
+            read = atom.value
+            above = is_unsigned(read.dtype) or ("ge", read, 0) in tests
+            if above and ("lt", read, atom.size) in tests:
+                known = _narrow(value(scope, read), "i64", "zext")
+                scope.remember(("atom", atom), known.text)
+
+
 def _nonnegative(index: ir.Index, divisor: int) -> tuple[ir.Index, int]:
     """(index + k * divisor, k) that is never negative: division needs no sign then."""
     low, _ = index.bounds()

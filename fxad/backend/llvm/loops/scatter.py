@@ -1,23 +1,36 @@
 """A Scatter: elements that are changed at indices read from arrays, point after point.
 
 scatter(i)  out0[in1[i]] += in0[i]
+
+A guard is a branch around all that a point, or a row of lanes, does: it nearly always holds, so the
+branch is predicted, and inside it memory is read and written without conditions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fxad.backend.llvm.base.formats import cast
 from fxad.backend.llvm.elements import monoids
-from fxad.backend.llvm.elements.scope import Scope, each_copy, single
+from fxad.backend.llvm.elements.scope import Scope, each_copy, inner, single
 from fxad.backend.llvm.elements.stores import store
-from fxad.backend.llvm.elements.values import load, roots_with_guards, splat, value
+from fxad.backend.llvm.elements.values import (
+    load,
+    remember_in_bounds,
+    roots_with_guards,
+    splat,
+    value,
+)
 from fxad.backend.llvm.loops.nest import (
     Texts,
     blocked_by,
     guard_of,
+    hoist_stores,
     is_empty,
     lane_extent_loop,
     loops,
 )
+from fxad.core.record import replace
 from fxad.ir import kernel as ir
 
 
@@ -29,17 +42,21 @@ def emit_scatter(scope: Scope, stage: ir.Scatter) -> None:
     scope, axes = single(scope, stage.over)
 
     def point(here: Scope, values: Texts) -> Texts:
-        _points(here, stage)
+        _guarded(here, stage, _points)
         return values
 
     if scope.lanes.axis is None and axes and _is_of_rows(scope, stage, axes[-1]):
         axis = axes[-1]
         width, unroll = scope.context.schedule.lanes_of(stage, axis)
 
-        def row(here: Scope, values: Texts) -> Texts:
+        def lanes(here: Scope, stage: ir.Scatter) -> None:
+            hoist_stores(here, [stage.store], blocked | {axis})
             lane_extent_loop(
                 here, axis, width, unroll, roots, blocked, lambda inside: _points(inside, stage)
             )
+
+        def row(here: Scope, values: Texts) -> Texts:
+            _guarded(here, stage, lanes)
             return values
 
         if width > 1:
@@ -53,7 +70,27 @@ def _is_of_rows(scope: Scope, stage: ir.Scatter, axis: ir.Axis) -> bool:
     to, needs = stage.store, scope.context.needs
     if to.index.coefficient(axis) != 1:
         return False
-    return to.buffer not in needs.of(to.value) | needs.of_index(to.index)
+    read = needs.of_index(to.index).union(*map(needs.of, roots_with_guards([to])))
+    return to.buffer not in read
+
+
+def _guarded(scope: Scope, stage: ir.Scatter, body: Callable[[Scope, ir.Scatter], None]) -> None:
+    """Run the body where the guard holds, if it can be known here, and without it then."""
+    to, guard = stage.store, stage.store.guard
+    needs = frozenset() if guard is None else scope.context.needs.of(guard)
+    known = not scope.per_copy(needs) and all(
+        need in scope.axes for need in needs if isinstance(need, ir.Axis)
+    )
+    if guard is None or not known:
+        body(scope, stage)
+        return
+
+    def inside() -> None:
+        here = inner(scope)
+        remember_in_bounds(here, to.index, guard)
+        body(here, replace(stage, store=replace(to, guard=None)))
+
+    scope.f.when(value(scope, guard).text, inside)
 
 
 def _points(scope: Scope, stage: ir.Scatter) -> None:
