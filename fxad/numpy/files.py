@@ -97,29 +97,36 @@ def fromfile(
         raise BadArgument(f"fromfile: offset is a number of bytes to skip, got {offset}")
     size = (shape,) if isinstance(shape, int) else shape
     wanted = count if size is None else math.prod(size)
-    found = (
-        np.fromfile(file, kind, wanted, sep, offset) if sep else _read(file, kind, wanted, offset)
-    )
+    if sep:
+        found = np.fromfile(file, kind, wanted, sep, offset)
+    else:
+        found = _read(file, kind, wanted, offset, size)
     if size is not None:
         if found.size != wanted:
             raise BadArgument(
                 f"fromfile: {file} has {found.size} numbers of {kind} from byte {offset} on, the "
                 f"shape {size} needs {wanted}"
             )
-        found.shape = size
+        if sep:
+            found = found.reshape(size)
     return Concrete(found) if wide == kind else asarray(found, kind)
 
 
-def _read(file: Any, dtype: np.dtype, count: int, offset: int) -> np.ndarray:
-    """Up to `count` numbers, in memory that nobody else holds."""
+def _read(
+    file: Any, dtype: np.dtype, count: int, offset: int, shape: tuple[int, ...] | None
+) -> np.ndarray:
+    """Up to `count` numbers, in memory that nobody else holds: so the array is made in its shape,
+    if the file has enough, for a reshaped one is a view."""
     path = isinstance(file, str | os.PathLike)
     with open(file, "rb", buffering=0) if path else contextlib.nullcontext(file) as opened:
         opened.seek(offset, os.SEEK_SET if path else os.SEEK_CUR)
         start, end = opened.tell(), opened.seek(0, os.SEEK_END)
         opened.seek(start)
         there = max(end - start, 0) // dtype.itemsize
-        memory = empty((there if count < 0 else min(count, there),), dtype)
-        rest = memory.view(np.uint8).data
+        held = there if count < 0 else min(count, there)
+        memory = empty((held,) if shape is None or held != count else shape, dtype)
+        flat = memory.reshape(-1)
+        rest = flat.view(np.uint8).data
         while rest and (read := opened.readinto(rest)):  # a call reads 2 GiB at most
             rest = rest[read:]
-    return memory[: len(memory) - -(-len(rest) // dtype.itemsize)].copy() if rest else memory
+    return flat[: held - -(-len(rest) // dtype.itemsize)].copy() if rest else memory

@@ -128,6 +128,7 @@ def test_numbers_of_a_file(dtype, tmp_path):
     address = np.asarray(shaped).ctypes.data
     moved = fxad.jit(lambda x: x.at[0, 0].set(1), donate_argnums=0)(shaped)
     assert np.asarray(moved).ctypes.data == address
+    assert jnp.fromfile(path, dtype, offset=4, shape=()).tolist() == x[0].tolist()
     with pytest.raises(BadArgument, match=r"has 12 numbers of .* the shape \(13,\) needs 13"):
         jnp.fromfile(path, dtype, offset=4, shape=13)
 
@@ -135,6 +136,8 @@ def test_numbers_of_a_file(dtype, tmp_path):
 def test_numbers_of_a_file_of_text(tmp_path):
     (tmp_path / "x.txt").write_text("1 2 3.5")
     assert jnp.fromfile(tmp_path / "x.txt", "float32", sep=" ").tolist() == [1, 2, 3.5]
+    column = jnp.fromfile(tmp_path / "x.txt", "float32", sep=" ", shape=(3, 1))
+    assert column.tolist() == [[1], [2], [3.5]]
     with pytest.raises(FileNotFoundError):
         jnp.fromfile(tmp_path / "missing", "float32")
     with pytest.raises(BadArgument, match="bytes to skip, got -1"):
