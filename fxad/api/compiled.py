@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fxad import compiler
+from fxad.core import system
 from fxad.core.collecting import without_collection
 from fxad.core.config import config
 from fxad.core.depth import told_when_too_deep
@@ -42,7 +43,7 @@ class _State(threading.local):
 
 
 _state = _State()
-_lock = threading.RLock()
+_lock = system.free_in_children(threading.RLock())
 _executables: OrderedDict[tuple, compiler.Executable] = OrderedDict()
 _options = {"fusion": True}
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from fxad.api.custom import custom_jvp
 from fxad.api.custom_vjp import custom_vjp
+from fxad.core import system
 from fxad.core.errors import BadArgument
 from fxad.ir.program import OPS, Lit, Op
 from fxad.trace.tracer import bind, set_intercept
@@ -30,7 +31,7 @@ class _Active(threading.local):
 
 
 _active = _Active()
-_lock = threading.Lock()
+_lock = system.free_in_children(threading.Lock())
 _scopes = 0  # of all threads
 
 

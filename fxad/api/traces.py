@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol
 
 from fxad.api.recent import Recent, Trace
+from fxad.core import system
 from fxad.core.config import config
 from fxad.core.errors import CallError, TreeError
 from fxad.core.pytree import TreeDef
@@ -45,7 +46,7 @@ class Traces:
 
     def __init__(self) -> None:
         self.users: weakref.WeakSet[User] = weakref.WeakSet()  # who remembers one of them
-        self._lock = threading.RLock()
+        self._lock = system.free_in_children(threading.RLock())
         self._kept: OrderedDict[Hashable, Trace] = OrderedDict()
         self._met: dict[Trace, Recent] = {}  # not in the Trace: it would hold itself
         _all.add(self)
@@ -112,7 +113,7 @@ class Traces:
 _all: weakref.WeakSet[Traces] = weakref.WeakSet()
 _OfFunction = dict[Hashable, tuple[object, Traces]]  # by options: the code that was traced, traces
 _shared: weakref.WeakKeyDictionary[Any, _OfFunction] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = system.free_in_children(threading.Lock())
 
 
 def traces_of(function: Callable[..., Any], options: Hashable) -> Traces:

@@ -26,6 +26,7 @@ import numpy as np
 from fxad.api import jaxpr
 from fxad.api.jaxpr import OWNERS, Builtin
 from fxad.api.shaped_array import AbstractValue, ShapedArray, aval_of
+from fxad.core import system
 from fxad.core.dtypes import float0
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
@@ -41,7 +42,7 @@ from fxad.transform.jvp import apply_jvp
 
 _numbers = itertools.count(2)
 _names: set[str] = set()
-_lock = threading.Lock()
+_lock = system.free_in_children(threading.Lock())
 
 
 class Primitive(jaxpr.Primitive):

@@ -11,8 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
-_inside = 0
+from fxad.core import system
+
+
+class _Thread(threading.local):
+    inside = 0
+
+
+_lock = system.free_in_children(threading.Lock())
+_thread = _Thread()
+_inside = 0  # of all threads
 _was_on = False
 
 
@@ -25,13 +33,26 @@ def without_collection() -> Iterator[None]:
             _was_on = gc.isenabled()
             gc.disable()
         _inside += 1
+        _thread.inside += 1
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
+            _thread.inside -= 1
             if _inside == 0 and _was_on:
                 gc.enable()
+
+
+def _forked() -> None:
+    """In a forked child: the blocks of other threads than the one that forked never end."""
+    global _inside
+    if _inside and not _thread.inside and _was_on:
+        gc.enable()
+    _inside = _thread.inside
+
+
+system.at_fork(child=_forked)
 
 
 @contextmanager

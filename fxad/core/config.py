@@ -34,6 +34,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fxad.core import system
 from fxad.core.dtypes import enable_x64
 from fxad.core.errors import FxadError
 from fxad.core.precision import set_default
@@ -151,7 +152,7 @@ class Config:
     offload_directory: str | None
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        object.__setattr__(self, "_lock", threading.Lock())
+        object.__setattr__(self, "_lock", system.free_in_children(threading.Lock()))
         for name, (_, default) in _SETTINGS.items():
             object.__setattr__(self, name, default)
         for variable in sorted(environ):

@@ -19,14 +19,16 @@ import signal
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from mmap import mmap
 
 LINUX, MACOS, WINDOWS = "linux", "darwin", "win32"  # of `name`
+Lock = TypeVar("Lock")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # Windows' and Apple's words
 
 
@@ -54,6 +56,24 @@ def at_fork(
         return
     given = {"before": before, "after_in_parent": parent, "after_in_child": child}
     os.register_at_fork(**{k: f for k, f in given.items() if f is not None})
+
+
+_free_in_children: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def free_in_children(lock: Lock) -> Lock:
+    """The lock, which a forked child finds free: a thread that held it stayed behind, and would
+    never release it there. What it guards must be whole between any two lines of Python."""
+    _free_in_children.add(lock)
+    return lock
+
+
+def _free() -> None:
+    for lock in _free_in_children:
+        lock._at_fork_reinit()  # as Python's own modules do with theirs
+
+
+at_fork(child=_free)
 
 
 def allowed_cpus() -> frozenset[int]:

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from fxad.backend.llvm.base.schedule import Emitted, Target
 from fxad.backend.llvm.common import taken_apart
 from fxad.backend.llvm.native.engine import Module, ModuleText, compile_modules, compose, lock
+from fxad.core import system
 from fxad.core.lazy import later
 from fxad.core.record import record, replace
 from fxad.ir.digest import kernel_key
@@ -143,7 +144,7 @@ class KernelCache:
         self.compiled = 0  # kernels compiled so far
         self._codes: OrderedDict[Key, Code] = OrderedDict()
         self._common: WeakValueDictionary[str, Module] = WeakValueDictionary()
-        self._guard = threading.Lock()
+        self._guard = system.free_in_children(threading.Lock())
 
     def compile(self, kernels: Sequence[Kernel], target: Target) -> list[Code]:
         """Code for every kernel, in order. Raises CheckError if the emitted code is not valid."""

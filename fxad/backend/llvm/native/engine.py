@@ -31,10 +31,23 @@ from fxad.core.record import record, replace
 # Blocks that make or free llvmlite's objects are `uninterrupted`: one between a call of LLVM and
 # the note that an object is gone is freed twice, which ends the process.
 
-# Serialises our use of llvmlite. A fork waits for it, so that no child inherits it (or the lock
-# inside llvmlite) taken by a thread that the child does not have.
+# Serialises our use of llvmlite, but for questions and for what is freed.
 lock = threading.RLock()
-system.at_fork(lock.acquire, lock.release, lock.release)
+
+
+# A fork waits for it, and for the lock that llvmlite takes round every call, so that no child
+# inherits one of them taken by a thread that the child does not have.
+def _before_fork() -> None:
+    lock.acquire()
+    ffi.lib._lock.__enter__()
+
+
+def _after_fork() -> None:
+    ffi.lib._lock.__exit__()
+    lock.release()
+
+
+system.at_fork(_before_fork, _after_fork, _after_fork)
 
 # x86-64 levels to generate code for, with the features that the host has beyond its own.
 _LEVELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "generic": "x86-64"}
