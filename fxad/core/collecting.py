@@ -18,6 +18,7 @@ class _Thread(threading.local):
     inside = 0
 
 
+FEW = 1000  # Python 3.12 itself freezes what is immortal, 375 objects; a program freezes all it has
 _lock = system.free_in_children(threading.Lock())
 _thread = _Thread()
 _inside = 0  # of all threads
@@ -60,6 +61,6 @@ def while_importing() -> Iterator[None]:
     """No automatic garbage collection inside this block, nor soon of what it made: modules stay."""
     with without_collection():
         yield
-        if not gc.get_freeze_count():  # what was frozen before should stay so
+        if gc.get_freeze_count() < FEW:  # what was frozen before should stay so
             gc.freeze()
             gc.unfreeze()  # into the oldest generation, which is looked at last

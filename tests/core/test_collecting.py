@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import fxad
-from fxad.core.collecting import while_importing, without_collection
+from fxad.core.collecting import FEW, while_importing, without_collection
 
 
 def test_off_inside_and_back_after_errors():
@@ -57,7 +57,7 @@ def test_what_an_import_made_is_old() -> None:
         made = [[] for _ in range(5000)]
         assert not gc.isenabled()
     assert gc.isenabled()
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() < FEW
     young = {id(v) for generation in (0, 1) for v in gc.get_objects(generation)}
     assert young.isdisjoint(map(id, made))
 
