@@ -23,8 +23,9 @@ from types import CodeType
 from typing import Any
 
 INDENT = "    "
-# What the names of our files begin with: of modules, and of compiled source.
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# What the names of our files begin with, as frames know them: of modules, which are not where they
+# lie if byte code alone was installed, and of compiled source.
+PACKAGE = os.path.dirname(os.path.dirname((lambda: None).__code__.co_filename)) + os.sep
 FILES = "<fxad "
 
 
