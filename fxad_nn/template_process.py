@@ -28,12 +28,12 @@ import sys
 import threading
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from fxad_nn.errors import DataError, TemplateError
 
-WORKER = Path(__file__).with_name("template_worker.py")
+WORKER = files(__package__).joinpath("template_worker.py")  # in a zip file too
 KEPT = ("LD_LIBRARY_PATH", "PYTHONHOME", "TZ")  # of the environment
 
 
@@ -132,7 +132,7 @@ class _Running:
         self.owner = os.getpid()  # a fork has its pipes, but must not use them
         self.code: int | None = None
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-B", str(WORKER)],
+            [sys.executable, "-P", "-B", "-c", WORKER.read_text("utf-8")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -50,7 +50,7 @@ class LLVM:
     def compile(self, plan: Plan) -> Executable:
         return Executable(plan)
 
-    def identity(self) -> str:
+    def identity(self) -> str | None:
         return disk.identity()
 
     def recall(self, key: str) -> Executable | None:

@@ -35,17 +35,21 @@ WORTH_SECONDS = 0.1  # programs that compile faster than this are not kept
 OWN_SOURCES = ("backend/hosts.py", "backend/llvm")
 
 
-def identity() -> str:
-    """What code depends on beside the program and the plan."""
+def identity() -> str | None:
+    """What code depends on beside the program and the plan; None if our sources cannot be read."""
+    own = _own()
+    if own is None:
+        return None
     target = target_of(config.isa)
     tuned = f"{target.choices.digest} {target.tuning.digest}"
     bits = sorted(bits_depend_on(target).items())
-    return f"{_own()} {config.isa} {tuned} {bits}"
+    return f"{own} {config.isa} {tuned} {bits}"
 
 
 @functools.cache
-def _own() -> str:
-    return f"{sources(OWN_SOURCES)} {engine.host_identity()}"
+def _own() -> str | None:
+    ours = sources(OWN_SOURCES)
+    return None if ours is None else f"{ours} {engine.host_identity()}"
 
 
 # ---------------------------------------------------------------- entries
