@@ -17,14 +17,14 @@ RUN = """
 import fxad, numpy as np
 import fxad.numpy as jnp
 from fxad.backend.llvm.native import library, memory, nodes, pool
-from fxad.core import cgroup, limits
+from fxad.core import cgroup, cores, limits
 
-pool.set_num_threads(2)
+cores.set_num_threads(2)
 x = np.linspace(0, 1, 1 << 21, dtype=np.float32)
 np.testing.assert_allclose(fxad.jit(jnp.sin)(x), np.sin(x), rtol=1e-6)
 assert fxad.jit(lambda x: x + 1).lower(x).memory()["resident_bytes"] >= 0
 assert limits.memory_bytes() >= 1 << 30
-pool.set_num_threads(1)
+cores.set_num_threads(1)
 pool.current_pool()
 
 import pathlib, tempfile

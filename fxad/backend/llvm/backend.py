@@ -10,8 +10,9 @@ from fxad.backend import llvm
 from fxad.backend.llvm import disk, measured
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.measured import target_of
-from fxad.backend.llvm.native import memory, pool, tape_bytes
+from fxad.backend.llvm.native import memory, tape_bytes
 from fxad.backend.llvm.numerics import bits_depend_on
+from fxad.core import cores
 from fxad.core.config import config
 from fxad.ir.kernel import Kernel, Stage
 from fxad.ir.plan import Plan
@@ -32,10 +33,10 @@ class LLVM:
 
     @property
     def threads(self) -> int:
-        return pool.get_num_threads()
+        return cores.get_num_threads()
 
     def set_threads(self, count: int) -> None:
-        pool.set_num_threads(count)
+        cores.set_num_threads(count)
 
     def rounds(self, kernel: Kernel) -> bool:
         return llvm.rounds_factors(kernel, target_of(config.isa))

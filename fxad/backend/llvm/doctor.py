@@ -14,8 +14,9 @@ from fxad.backend.llvm.base import answers, kinds
 from fxad.backend.llvm.base import tuning as tables
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.base.tuning import Tuning
-from fxad.backend.llvm.native import cores, engine, entries
+from fxad.backend.llvm.native import engine, entries
 from fxad.backend.llvm.numerics import bits_depend_on
+from fxad.core import cores
 from fxad.core.config import config
 from fxad.core.record import valued
 

@@ -29,7 +29,7 @@ from fxad.backend.llvm.runner import Encoded, Frame, encode
 from fxad.backend.llvm.sequence.choose import sequences as sequences_of
 from fxad.backend.llvm.sequence.choose import walk_outside
 from fxad.backend.llvm.sequence.emit import SequenceCode, compile_sequence
-from fxad.core import interrupts
+from fxad.core import cores, interrupts
 from fxad.core.aligned import to_line
 from fxad.core.config import config
 from fxad.core.errors import CheckError, ShapeError, TypeMismatch
@@ -336,7 +336,7 @@ class Executable:
     @property
     def scratch_bytes(self) -> int:
         """Bytes of scratch of all threads together."""
-        threads = pool.get_num_threads() if self._encoded.parallel else 1
+        threads = cores.get_num_threads() if self._encoded.parallel else 1
         return threads * self._encoded.scratch_bytes
 
     def stats(self) -> dict[str, int | float]:

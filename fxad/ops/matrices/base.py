@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from fxad.core import blas, cores
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
@@ -33,6 +34,9 @@ KINDS = "float complex"
 # LAPACK is backward stable: errors are some n * eps times a condition number. The samples of the
 # contract tests are small and well conditioned, so a few hundred units bound them.
 ULP = {"f16": 8, "bf16": 8, "f32": 512, "f64": 512, "c64": 512, "c128": 512}
+PART = 1 << 15  # elements of an operand from which threads divide its matrices
+# Of more rows and columns than FEW_ROWS, OpenBLAS divides a matrix; to MANY_ROWS it should not.
+FEW_ROWS, MANY_ROWS = 16, 512
 
 
 def mm(a: Value, b: Value) -> Value:
@@ -126,10 +130,30 @@ def square_type(name: str) -> Callable[..., ArrayType]:
     return rule
 
 
+def _in_parts(
+    run: Callable[..., tuple[np.ndarray, ...]], inner: int, arrays: Sequence[np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """The results of `run`, whose leading axes (before the last `inner`) are divided among threads
+    where there is enough to do."""
+    first, threads = arrays[0], cores.get_num_threads()
+    leading = first.shape[: first.ndim - inner]
+    if not leading or threads == 1 or first.size < PART:
+        return run(*arrays)
+    axis = leading.index(max(leading))
+    parts = min(threads, leading[axis])
+    pieces = zip(*(np.array_split(a, parts, axis) for a in arrays), strict=True)
+    found = cores.at_once([partial(run, *piece) for piece in pieces])
+    return tuple([np.concatenate(each, axis) for each in zip(*found, strict=True)])
+
+
 def _guarded(
-    function: Callable[..., Any], rule: Callable[..., Any]
+    function: Callable[..., Any], rule: Callable[..., Any], axes: Sequence[int] | None
 ) -> Callable[..., tuple[np.ndarray, ...]]:
-    """A tuple of results over leading axes; a matrix without a solution gives NaNs."""
+    """A tuple of results over leading axes; a matrix without a solution gives NaNs.
+
+    axes: those of a transform, counted from the end; None: it takes matrices, by LAPACK.
+    """
+    inner = 2 if axes is None else -min(axes)
 
     def each(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         try:
@@ -144,12 +168,18 @@ def _guarded(
             types = types if isinstance(types, tuple) else (types,)
             return tuple(np.full(t.shape, np.nan, t.dtype) for t in types)
 
+    def all_of(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        if axes is not None or not FEW_ROWS < max(arrays[0].shape[-2:]) <= MANY_ROWS:
+            return _in_parts(each, inner, arrays)
+        with blas.one_thread():
+            return _in_parts(each, inner, arrays)
+
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """LAPACK has no 16-bit floats: they are computed in f32 and rounded once."""
         dtype = arrays[0].dtype
         if dtype.itemsize > 2:
-            return tuple(np.asarray(r) for r in each(*arrays))
-        wide = each(*(a.astype(np.float32) for a in arrays))
+            return tuple(np.asarray(r) for r in all_of(*arrays))
+        wide = all_of(*(a.astype(np.float32) for a in arrays))
         return tuple(narrow(r, dtype) if r.dtype == np.float32 else r for r in wide)
 
     return run
@@ -184,7 +214,8 @@ def host_op(
     """
 
     def runner(params: dict[str, Any]) -> Callable[..., tuple[np.ndarray, ...]]:
-        return _guarded(partial(function, **params), partial(type, **params))
+        axes = (params["axis"],) if "axis" in params else params.get("axes")
+        return _guarded(partial(function, **params), partial(type, **params), axes)
 
     def loops(types: Sequence[ArrayType], **params: Any) -> HostCall:
         run: Any = runner(params)

@@ -15,6 +15,7 @@ from plans_by_hand import F32, Slots, add, elementwise, prim
 from fxad.backend.llvm.executable import Executable
 from fxad.backend.llvm.native import pool
 from fxad.backend.llvm.native.engine import compile_module, host_target
+from fxad.core import cores
 from fxad.ir import kernel as k
 from fxad.ir.plan import Copy, Run
 
@@ -22,7 +23,7 @@ from fxad.ir.plan import Copy, Run
 @pytest.fixture(autouse=True)
 def _threads():
     yield
-    pool._threads = None
+    cores._threads = None
 
 
 # ---------------------------------------------------------------- threads
@@ -49,13 +50,13 @@ def _big() -> tuple[Executable, list[np.ndarray], np.ndarray]:
 
 def test_bits_do_not_depend_on_threads():
     executable, inputs, expected = _big()
-    pool.set_num_threads(1)
+    cores.set_num_threads(1)
     reference = executable.run(inputs)
     np.testing.assert_allclose(reference[0], expected.ravel(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(reference[1], expected.sum(1), rtol=1e-4)
     for threads in (2, 3, 7, 2, 1, 3):
-        pool.set_num_threads(threads)
-        assert pool.get_num_threads() == threads
+        cores.set_num_threads(threads)
+        assert cores.get_num_threads() == threads
         for _ in range(5):
             for result, want in zip(executable.run(inputs), reference, strict=True):
                 np.testing.assert_array_equal(result, want)
@@ -63,7 +64,7 @@ def test_bits_do_not_depend_on_threads():
 
 def test_python_threads_share_an_executable():
     executable, inputs, _ = _big()
-    pool.set_num_threads(3)
+    cores.set_num_threads(3)
     reference = executable.run(inputs)
     failures = []
 
@@ -76,7 +77,7 @@ def test_python_threads_share_an_executable():
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
-    pool.set_num_threads(2)  # the pool is replaced while it is in use
+    cores.set_num_threads(2)  # the pool is replaced while it is in use
     for thread in threads:
         thread.join()
     assert not failures
@@ -85,9 +86,9 @@ def test_python_threads_share_an_executable():
 def test_thread_count_is_checked():
     for bad, error in ((0, ValueError), (5000, ValueError), (2.0, TypeError), (True, TypeError)):
         with pytest.raises(error, match="set_num_threads expects"):
-            pool.set_num_threads(bad)
-    pool._threads = None
-    assert 1 <= pool.get_num_threads() <= (os.cpu_count() or 1)
+            cores.set_num_threads(bad)
+    cores._threads = None
+    assert 1 <= cores.get_num_threads() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -96,7 +97,7 @@ def test_thread_count_is_checked():
 @pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called\..*JAX:RuntimeWarning")
 def test_a_forked_child_has_its_own_pool():
     executable, inputs, _ = _big()
-    pool.set_num_threads(2)
+    cores.set_num_threads(2)
     reference = executable.run(inputs)
     child = os.fork()
     if child == 0:
@@ -168,7 +169,7 @@ def test_work_goes_on_after_each_tick(monkeypatch: pytest.MonkeyPatch):
     """With a tick at every look at the clock, kernels are cut and resumed; nothing is lost."""
     executable, inputs, _ = _big()
     for threads in (1, 2):
-        pool.set_num_threads(threads)
+        cores.set_num_threads(threads)
         reference = executable.run(inputs)
         with monkeypatch.context() as patch:
             patch.setattr("fxad.backend.llvm.executable.TICK_NS", 0)

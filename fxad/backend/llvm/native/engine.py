@@ -22,8 +22,8 @@ from llvmlite.binding import ffi
 from fxad.backend.llvm.base.kinds import Kind, capabilities, for_cores, known, safe
 from fxad.backend.llvm.base.schedule import Target
 from fxad.backend.llvm.native.caches import own_caches
-from fxad.backend.llvm.native.cores import default_threads, logical_cores
 from fxad.core import system
+from fxad.core.cores import default_threads, logical_cores
 from fxad.core.errors import CheckError
 from fxad.core.interrupts import uninterrupted
 from fxad.core.record import record, replace

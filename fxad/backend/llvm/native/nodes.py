@@ -15,8 +15,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from fxad.backend.llvm.native import cores
-from fxad.core import cgroup, system
+from fxad.core import cgroup, cores, system
 
 _ROOT = Path("/")
 _MBIND, _GET_MEMPOLICY = {"x86_64": 237, "aarch64": 235}, {"x86_64": 239, "aarch64": 236}
@@ -27,7 +26,7 @@ _MOST = 1024  # nodes that a Linux kernel can be built for
 def memory_nodes(root: Path = _ROOT) -> frozenset[int]:
     """Nodes with CPUs and memory for this process: none where the system does not say."""
     folder = root / "sys/devices/system/node"
-    allowed = cores.allowed_cpus()
+    allowed = system.allowed_cpus()
     near = {
         node
         for node in cores.numbers(cgroup.text(folder / "online"))

@@ -1,7 +1,7 @@
-"""The thread pool: how many threads, and the memory the native pool code works on.
+"""The thread pool, and the memory the native pool code works on.
 
->>> set_num_threads(2)
->>> get_num_threads()
+>>> fxad.set_num_threads(2)
+>>> current_pool().threads
 2
 
 The threads are native and start at the first parallel kernel. A child made by fork starts its own.
@@ -10,15 +10,13 @@ The threads are native and start at the first parallel kernel. A child made by f
 from __future__ import annotations
 
 import ctypes
-import functools
 import threading
 from collections.abc import Callable
 
-from fxad.backend.llvm.native import cores
 from fxad.backend.llvm.native.library import PoolByte, runtime
 from fxad.core import system
 from fxad.core.aligned import LINE, to_line
-from fxad.core.config import config
+from fxad.core.cores import get_num_threads, logical_cores
 
 # Looks at the generation counter (about 50 us) before a worker sleeps. No number of `Tuning`: there
 # is one pool in a process, whatever its programs were compiled with.
@@ -39,7 +37,7 @@ class Pool:
             raise MemoryError("no memory for the thread pool")
         self.address = to_line(start)
         ctypes.memset(self.address, 0, PoolByte.SIZE)
-        self._word(PoolByte.SPIN).value = SPIN if threads <= cores.logical_cores() else 10
+        self._word(PoolByte.SPIN).value = SPIN if threads <= logical_cores() else 10
         self._word(PoolByte.THREADS).value = threads
         self._joins = [self._start(number) for number in range(1, threads)]
 
@@ -68,30 +66,6 @@ class Pool:
 
 _lock = threading.Lock()
 _pool: Pool | None = None
-_threads: int | None = None
-
-
-def get_num_threads() -> int:
-    """Threads that compiled code runs on (default: FXAD_NUM_THREADS, or one per core)."""
-    return _threads or config.num_threads or _default_threads()
-
-
-@functools.cache
-def _default_threads() -> int:
-    return cores.default_threads()
-
-
-def set_num_threads(count: int) -> None:
-    """Run compiled code on `count` threads from now on. Results do not depend on it.
-
-    Raises ValueError unless 1 <= count <= 1024, TypeError unless it is an int.
-    """
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"set_num_threads expects an int, got {type(count).__name__}")
-    if not 1 <= count <= 1024:
-        raise ValueError(f"set_num_threads expects 1 <= count <= 1024, got {count}")
-    global _threads
-    _threads = count
 
 
 def current_pool() -> Pool:
@@ -117,7 +91,6 @@ def _forget() -> None:
     """In a forked child: the workers stayed behind in the parent, so start afresh when needed."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
-    _default_threads.cache_clear()
 
 
 system.at_fork(child=_forget)

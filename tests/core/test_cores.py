@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fxad.backend.llvm.native import cores, pool
-from fxad.core import cgroup
+from fxad.core import cgroup, cores
 
 
 def _system(root: Path, files: dict[str, str]) -> Path:
@@ -113,4 +112,4 @@ def test_limits_of_memory(tmp_path, files: dict[str, str], wanted: list[int]) ->
 
 def test_this_machine() -> None:
     assert 1 <= cores.default_threads() <= cores.logical_cores()
-    assert pool._default_threads() == cores.default_threads()
+    assert cores._known_default() == cores.default_threads()

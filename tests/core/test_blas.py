@@ -1,0 +1,127 @@
+"""NumPy's OpenBLAS held to one thread, and batches of matrices that threads divide."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import fxad
+import fxad.numpy as jnp
+from fxad.core import blas, cores
+from fxad.ops.matrices import base
+
+functions = blas._functions()
+needs_openblas = pytest.mark.skipif(functions is None, reason="NumPy has another library here")
+
+
+@pytest.fixture
+def two_threads():
+    """OpenBLAS on two threads, whatever the machine has."""
+    tell, put = functions
+    before = tell()
+    put(2)
+    yield tell
+    put(before)
+
+
+@needs_openblas
+def test_one_thread_in_a_block_of_any_thread(two_threads) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with blas.one_thread():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with blas.one_thread():
+        assert two_threads() == 1
+        thread.start()
+        assert inside.wait(60)
+    assert two_threads() == 1  # the other one is in its block
+    leave.set()
+    thread.join()
+    assert two_threads() == 2
+    with pytest.raises(ZeroDivisionError), blas.one_thread():
+        1 / 0  # noqa: B018
+    assert two_threads() == 2
+
+
+@needs_openblas
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_not_left_in_the_block_of_another_thread(two_threads) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with blas.one_thread():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait(60)
+    child = os.fork()
+    if not child:
+        os._exit(two_threads())
+    leave.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+
+
+def test_another_library_is_left_alone(monkeypatch) -> None:
+    monkeypatch.setattr(blas, "_functions", lambda: None)
+    with blas.one_thread():
+        pass
+
+
+def test_jobs_at_once() -> None:
+    meet = threading.Barrier(3)
+    assert cores.at_once([lambda n=n: (meet.wait(60), n)[1] for n in range(3)]) == [0, 1, 2]
+    ended = []
+    with pytest.raises(ZeroDivisionError):
+        cores.at_once([lambda: 1 / 0, lambda: ended.append(1)])
+    assert ended == [1]
+
+
+def test_without_more_threads_jobs_run_one_after_another(monkeypatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert cores.at_once([lambda: 1, lambda: 2]) == [1, 2]
+
+
+CASES = {
+    "eigh": (jnp.linalg.eigh, (3, 2, 6, 6)),
+    "svd": (jnp.linalg.svd, (5, 7, 4)),
+    "solve": (lambda a: jnp.linalg.solve(a, a[..., :2]), (2, 5, 6, 6)),
+    "fft": (lambda a: jnp.fft.fft(a, axis=-1), (5, 997)),
+    "fft of rows": (lambda a: jnp.fft.fftn(a, axes=(-2,)), (3, 34, 5)),
+    "irfft": (lambda a: jnp.fft.irfft(a, axis=-1), (7, 38)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bits_do_not_depend_on_the_threads_that_divide_a_batch(case, monkeypatch) -> None:
+    monkeypatch.setattr(base, "PART", 1)
+    function, shape = CASES[case]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for run in (function, fxad.jit(function)):
+        by_threads = []
+        for threads in (1, 3):
+            monkeypatch.setattr(cores, "get_num_threads", lambda n=threads: n)
+            by_threads.append(fxad.tree.leaves(run(jnp.asarray(x))))
+        for one, divided in zip(*by_threads, strict=True):
+            np.testing.assert_array_equal(divided, one)
+
+
+def test_a_matrix_without_a_solution_spoils_no_other(monkeypatch) -> None:
+    monkeypatch.setattr(base, "PART", 1)
+    monkeypatch.setattr(cores, "get_num_threads", lambda: 2)
+    a = np.stack([np.eye(3), np.full((3, 3), np.nan), 2 * np.eye(3), 3 * np.eye(3)])
+    found = np.asarray(jnp.linalg.eigh(jnp.asarray(a.astype(np.float32)))[0])
+    assert np.isnan(found[1]).all()
+    np.testing.assert_allclose(found[[0, 2, 3]], np.outer([1, 2, 3], np.ones(3)), rtol=1e-6)
