@@ -41,6 +41,7 @@ from fxad.backend.llvm.elements.scope import (
 )
 from fxad.backend.llvm.elements.values import hoist
 from fxad.backend.llvm.loops.fused_map import fused_into
+from fxad.backend.llvm.loops.interior import Interior, interior, interior_loop
 from fxad.backend.llvm.loops.nest import blocked_by, hoist_stores, lane_extent_loop, lane_loop
 from fxad.backend.llvm.loops.pipeline import emit_pipeline
 from fxad.backend.llvm.loops.stages import emit_stage
@@ -73,7 +74,7 @@ def emit_scheduled(
     if kernel.points == 0 or not body:
         units, cost = 0, 0.0
     else:
-        point = _point(body)
+        point = _point(body, kernel.grid, schedule)
         scope = _outermost(kernel, point, code, scratch, schedule)
         _emit_units(scope, point, streamed(kernel, target))
     function.ret()
@@ -87,11 +88,13 @@ def emit_scheduled(
 @record
 class _Point:
     """roots: the expressions of all stages, those that indices of stores read included; changing:
-    what changes inside one grid point."""
+    what changes inside one grid point; interior: where conditions on positions are settled, with
+    the body there."""
 
     body: Sequence[ir.Stage]
     roots: list[ir.Expr]
     changing: frozenset[Need]
+    interior: tuple[Interior, _Point] | None = None
 
 
 def _body(kernel: ir.Kernel, schedule: Schedule) -> list[ir.Stage]:
@@ -108,7 +111,20 @@ def _is_empty(stage: ir.Stage) -> bool:
     return any(a.extent == 0 for a in axes_of_stage(stage))
 
 
-def _point(body: Sequence[ir.Stage]) -> _Point:
+def _point(body: Sequence[ir.Stage], grid: Sequence[ir.Axis], schedule: Schedule) -> _Point:
+    point = _point_of(body)
+    if schedule.lane_axis is None or schedule.width == 1 or schedule.inner is not None:
+        return point
+    extents = {axis: schedule.extent(axis) for axis in grid}
+    found = interior(body, extents, schedule.lane_axis, schedule.width)
+    if found is None:
+        return point
+    inside = _point_of(found.body)
+    roots = [*point.roots, *inside.roots]
+    return replace(point, roots=roots, interior=(found, inside))
+
+
+def _point_of(body: Sequence[ir.Stage]) -> _Point:
     roots: list[ir.Expr] = []
     changing: set[Need] = set()
     for stage in body:
@@ -240,9 +256,22 @@ def _emit_block(scope: Scope, point: _Point, unit: str) -> None:
     inside = f.op(f"icmp slt i64 {end}, {extent}")
     high = f.op(f"select i1 {inside}, i64 {end}, i64 {extent}")
     _hoist_addresses(here, point, point.changing | {s.lanes})
+    if point.interior is not None:
+        _emit_interior(here, point, low, high)
+        return
     lane_loop(
         here, s.lanes, low, high, s.width, s.unroll, point.roots, point.changing,
         lambda vectors: _emit_point(vectors, point), partial=extent % step != 0,
+    )  # fmt: skip
+
+
+def _emit_interior(scope: Scope, point: _Point, low: str | int, high: str | int) -> None:
+    """The lane loop in two: where conditions on positions are settled, and the rest."""
+    assert point.interior is not None
+    s, (found, inside) = scope.context.schedule, point.interior
+    interior_loop(
+        scope, found, s.lanes, low, high, s.width, s.unroll, point.roots, point.changing,
+        lambda vectors: _emit_point(vectors, point), lambda vectors: _emit_point(vectors, inside),
     )  # fmt: skip
 
 
@@ -263,6 +292,9 @@ def _emit_row(scope: Scope, point: _Point, row: str) -> None:
     here = _at_row(inner(scope), row)
     if s.lane_axis is not None and s.width > 1:
         _hoist_addresses(here, point, point.changing | {s.lane_axis})
+        if point.interior is not None:
+            _emit_interior(here, point, 0, s.extent(s.lane_axis))
+            return
         lane_extent_loop(
             here, s.lane_axis, s.width, s.unroll, point.roots, point.changing,
             lambda vectors: _emit_point(vectors, point),

@@ -107,6 +107,7 @@ class Definitions:
         """
         if isinstance(value, _CACHED):
             value = value.__wrapped__
+        value = getattr(value, "plain", value)  # an op's function, without its threads
         simple = self._simple(value)
         if simple is not None:
             return simple

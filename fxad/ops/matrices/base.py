@@ -7,7 +7,7 @@ host_op("qr", run, rule, jvp=..., ...)      # reference and compiled form are bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -130,30 +130,10 @@ def square_type(name: str) -> Callable[..., ArrayType]:
     return rule
 
 
-def _in_parts(
-    run: Callable[..., tuple[np.ndarray, ...]], inner: int, arrays: Sequence[np.ndarray]
-) -> tuple[np.ndarray, ...]:
-    """The results of `run`, whose leading axes (before the last `inner`) are divided among threads
-    where there is enough to do."""
-    first, threads = arrays[0], cores.get_num_threads()
-    leading = first.shape[: first.ndim - inner]
-    if not leading or threads == 1 or first.size < PART:
-        return run(*arrays)
-    axis = leading.index(max(leading))
-    parts = min(threads, leading[axis])
-    pieces = zip(*(np.array_split(a, parts, axis) for a in arrays), strict=True)
-    found = cores.at_once([partial(run, *piece) for piece in pieces])
-    return tuple([np.concatenate(each, axis) for each in zip(*found, strict=True)])
-
-
 def _guarded(
-    function: Callable[..., Any], rule: Callable[..., Any], axes: Sequence[int] | None
+    function: Callable[..., Any], rule: Callable[..., Any]
 ) -> Callable[..., tuple[np.ndarray, ...]]:
-    """A tuple of results over leading axes; a matrix without a solution gives NaNs.
-
-    axes: those of a transform, counted from the end; None: it takes matrices, by LAPACK.
-    """
-    inner = 2 if axes is None else -min(axes)
+    """A tuple of results over leading axes; a matrix without a solution gives NaNs."""
 
     def each(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         try:
@@ -168,21 +148,57 @@ def _guarded(
             types = types if isinstance(types, tuple) else (types,)
             return tuple(np.full(t.shape, np.nan, t.dtype) for t in types)
 
-    def all_of(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        if axes is not None or not FEW_ROWS < max(arrays[0].shape[-2:]) <= MANY_ROWS:
-            return _in_parts(each, inner, arrays)
-        with blas.one_thread():
-            return _in_parts(each, inner, arrays)
-
     def run(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """LAPACK has no 16-bit floats: they are computed in f32 and rounded once."""
         dtype = arrays[0].dtype
         if dtype.itemsize > 2:
-            return tuple(np.asarray(r) for r in all_of(*arrays))
-        wide = all_of(*(a.astype(np.float32) for a in arrays))
+            return tuple(np.asarray(r) for r in each(*arrays))
+        wide = each(*(a.astype(np.float32) for a in arrays))
         return tuple(narrow(r, dtype) if r.dtype == np.float32 else r for r in wide)
 
     return run
+
+
+def _at_once(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Callable[..., Any]:
+    """The same results by several threads, where there is enough to do: each takes some of the
+    leading axes. LAPACK has one thread meanwhile for matrices that several only slow down.
+
+    axes: those that a transform is over, counted from the end, unless they are parameters. What
+    takes matrices has none. `plain` is the function itself, which `to_python` writes.
+    """
+
+    def divided(*arrays: np.ndarray, **params: Any) -> Any:
+        over = axes or _axes(params)
+        first, inner = arrays[0], 2 if over is None else -min(over)
+        leading, threads = first.shape[: first.ndim - inner], cores.get_num_threads()
+        whole = partial(run, **params)
+        if leading and threads > 1 and first.size >= PART and max(leading) > 1:
+            axis = leading.index(max(leading))
+            parts = [np.array_split(a, min(threads, leading[axis]), axis) for a in arrays]
+            jobs = [partial(whole, *some) for some in zip(*parts, strict=True)]
+            whole = partial(_joined, jobs, axis)
+        else:
+            whole = partial(whole, *arrays)
+        if over is not None or not FEW_ROWS < max(first.shape[-2:]) <= MANY_ROWS:
+            return whole()
+        with blas.one_thread():
+            return whole()
+
+    divided.plain = run  # type: ignore[attr-defined]
+    return divided
+
+
+def _axes(params: Mapping[str, Any]) -> Sequence[int] | None:
+    """The axes of a transform by its parameters; None for what takes matrices."""
+    return (params["axis"],) if "axis" in params else params.get("axes")
+
+
+def _joined(jobs: Sequence[Callable[[], Any]], axis: int) -> Any:
+    """What jobs return at once, joined along an axis."""
+    found = cores.at_once(jobs)
+    if not isinstance(found[0], tuple):
+        return np.concatenate(found, axis)
+    return tuple([np.concatenate(each, axis) for each in zip(*found, strict=True)])
 
 
 @overload
@@ -214,11 +230,10 @@ def host_op(
     """
 
     def runner(params: dict[str, Any]) -> Callable[..., tuple[np.ndarray, ...]]:
-        axes = (params["axis"],) if "axis" in params else params.get("axes")
-        return _guarded(partial(function, **params), partial(type, **params), axes)
+        return _guarded(partial(function, **params), partial(type, **params))
 
     def loops(types: Sequence[ArrayType], **params: Any) -> HostCall:
-        run: Any = runner(params)
+        run: Any = _at_once(runner(params), _axes(params))
         if factoring is not None:
             run.factoring = factoring(*types, **params)
         return HostCall(run)
@@ -234,7 +249,7 @@ def host_op(
     return define(
         name,
         type=type,
-        numpy=reference,
+        numpy=_at_once(reference),
         batch=batch,
         loops=loops,
         ulp=ULP,
