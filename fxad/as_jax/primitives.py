@@ -19,7 +19,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,14 +47,10 @@ _lock = system.free_in_children(threading.Lock())
 
 class Primitive(jaxpr.Primitive):
     """An operation by rules. Rules are looked up when they are used, so they may come later and
-    be replaced."""
+    be replaced. A derived class may have `impl` and `abstract_eval` as methods."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.impl: Callable[..., Any] = self._missing("Evaluation rule", "def_impl")
-        self.abstract_eval: Callable[..., Any] = self._missing(
-            "Abstract evaluation", "def_abstract_eval"
-        )
         self._op: base.Primitive[Any] | None = None
 
     @property
@@ -82,21 +78,30 @@ class Primitive(jaxpr.Primitive):
     def plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v if _is_plain(v) else Opaque(v) for k, v in params.items()}
 
+    def impl(self, *args: Any, **params: Any) -> Any:
+        """The results for arrays. Raises NotImplementedError where no rule was given."""
+        raise self._missing("Evaluation rule", "def_impl")
+
+    def abstract_eval(self, *avals: Any, **params: Any) -> Any:
+        """The pair of the results' types and of effects, which are not looked at. Raises
+        NotImplementedError where no rule was given."""
+        raise self._missing("Abstract evaluation", "def_abstract_eval")
+
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """impl(*arrays, **params) computes it."""
         self.renew()
-        self.impl = impl
+        self.impl = impl  # type: ignore[method-assign]
         return impl
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """rule(*avals, **params) is the result's ShapedArray, or a list of them."""
-        self.renew()
-        self.abstract_eval = rule
+        self.def_effectful_abstract_eval(lambda *avals, **params: (rule(*avals, **params), ()))
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """rule(*avals, **params) is a pair: as above, and effects, which are not looked at."""
-        self.def_abstract_eval(lambda *avals, **params: rule(*avals, **params)[0])
+        self.renew()
+        self.abstract_eval = rule  # type: ignore[method-assign]
         return rule
 
     def def_custom_bind(self, bind: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,13 +109,10 @@ class Primitive(jaxpr.Primitive):
         self.bind = bind  # type: ignore[method-assign]
         return bind
 
-    def _missing(self, what: str, how: str) -> Callable[..., NoReturn]:
-        def rule(*args: Any, **params: Any) -> NoReturn:
-            raise NotImplementedError(
-                f"{what} for {self.name!r} not implemented: give it by {self.name}_p.{how}"
-            )
-
-        return rule
+    def _missing(self, what: str, how: str) -> NotImplementedError:
+        return NotImplementedError(
+            f"{what} for {self.name!r} not implemented: give it by {self.name}_p.{how}"
+        )
 
 
 class Zero:
@@ -300,7 +302,7 @@ def _one_or_many(primitive: jaxpr.Primitive, found: Sequence[Any]) -> Any:
 def _type_rule(primitive: Primitive) -> Callable[..., Any]:
     def rule(*types: ArrayType, **params: Any) -> Any:
         given = [*map(_aval, types)]
-        found = primitive.abstract_eval(*given, **primitive.viewed(params))
+        found, _ = primitive.abstract_eval(*given, **primitive.viewed(params))
         made = tuple(
             [ArrayType(np.dtype(a.dtype), tuple(a.shape)) for a in _many(primitive, found)]
         )

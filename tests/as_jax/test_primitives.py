@@ -428,6 +428,29 @@ def test_what_is_missing_is_said(scaled):
         fxad.jit(bare.bind)(X)
 
 
+def test_rules_may_be_methods_of_a_derived_class():
+    """As methods and where they are given, abstract evaluation gives types and effects."""
+
+    class Tag(Primitive):
+        multiple_results = True
+
+        def impl(self, *args):
+            return args[:1]
+
+        def abstract_eval(self, *avals):
+            return avals[:1], core.no_effects
+
+    tag = Tag("tag")
+    np.testing.assert_array_equal(tag.bind(X, 2.0)[0], X)
+    np.testing.assert_array_equal(fxad.jit(tag.bind)(X, 2.0)[0], X)
+    given = Primitive("given")
+    given.def_abstract_eval(lambda x: x)
+    aval = ShapedArray((2,), "float32")
+    assert given.abstract_eval(aval)[0] == tag.abstract_eval(aval)[0][0] == aval
+    given.def_effectful_abstract_eval(lambda x: (x.update(shape=(3,)), core.no_effects))
+    assert given.abstract_eval(aval)[0].shape == (3,)
+
+
 def test_a_lowering_that_builds_mlir_is_left_to_the_implementation(scaled):
     mlir.register_lowering(scaled, lambda ctx, x, y, *, factor: ctx.module_context.build(x, y))
     np.testing.assert_allclose(fxad.jit(lambda x: apply(scaled, x, x))(X), 3 * X * X, rtol=1e-6)
