@@ -37,7 +37,8 @@ BORROWED = (
     "__future__ _collections_abc _operator abc ast collections collections.abc contextlib "
     "dataclasses enum functools itertools logging operator types typing warnings weakref"
 ).split()
-PLACES = ("out_sharding", "sharding", "spmd_axis_name", "axis_index_groups")
+# Keywords about several devices, and of names of axes that JAX refuses: their defaults are taken.
+PLACES = ("out_sharding", "sharding", "spmd_axis_name", "axis_index_groups", "reduce_axes")
 
 
 def modules() -> Iterator[Any]:
