@@ -2,16 +2,17 @@
 
 default_registry.flatten_one_level({"b": 1, "a": 2})    # ([2, 1], ("a", "b"))
 type(x) in _registry                                    # whether x is a node, by its class
+_registry[type(x)].to_iter(x)                           # (children, static data)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fxad import tree
 from fxad.core import treedef
-from fxad.core.containers import NodeType
+from fxad.core.containers import Flatten, NodeType, Unflatten
 
 __all__ = ["PyTreeRegistry", "default_registry"]
 
@@ -80,17 +81,24 @@ def _named(node: NodeType) -> bool:
     return issubclass(node.cls, tuple) and hasattr(node.cls, "_fields")
 
 
-class _ByClass(Mapping[type, NodeType]):
+class Entry(NamedTuple):
+    """How a class flattens: to_iter(x) is (children, static data), from_iter(data, children) x."""
+
+    to_iter: Flatten
+    from_iter: Unflatten
+
+
+class _ByClass(Mapping[type, Entry]):
     """How each registered class flattens, by the class."""
 
     def __contains__(self, cls: object) -> bool:
         return isinstance(cls, type) and treedef.node_type(cls) is not None
 
-    def __getitem__(self, cls: type) -> NodeType:
+    def __getitem__(self, cls: type) -> Entry:
         node = treedef.node_type(cls)
         if node is None:
             raise KeyError(cls)
-        return node
+        return Entry(node.flatten, node.unflatten)
 
     def __iter__(self) -> Iterator[type]:
         return iter(treedef.registered())

@@ -66,7 +66,13 @@ jax.tree_util.register_pytree_with_keys(
     Other, lambda m: (((named, m.x),), None), lambda data, xs: Other(*xs)
 )
 assert registry.flatten_one_level_with_keys(Other(5))[0] == ((named, 5),)
-assert list(_registry[Mine].flatten(Mine(5))[0]) == [5] and Mine in list(_registry)
+for x in ({"b": 1, "a": [2]}, Pair(1, 2), (3, 4), [5, None], collections.OrderedDict(z=6)):
+    entry = _registry[type(x)]
+    children, data = entry.to_iter(x)
+    assert type(made := entry.from_iter(data, [*children])) is type(x) and made == x
+children, data = _registry[Mine].to_iter(Mine(5))
+assert [*children] == [5] and _registry[Mine].from_iter(data, [6]).x == 6
+assert Mine in list(_registry)
 """)
 
 
