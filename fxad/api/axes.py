@@ -53,6 +53,11 @@ def axis(name: Hashable, what: str) -> Axis:
     )
 
 
+def names() -> list[Hashable]:
+    """The names of the vmaps around, outermost first."""
+    return [axis.name for axis in _axes.stack]
+
+
 def in_force() -> tuple[int, ...]:
     """What a trace made now may depend on: the calls of vmaps with names around it."""
     return tuple([a.call for a in _axes.stack])

@@ -232,6 +232,13 @@ def _aval(type_: Type) -> Any:
 # ---------------------------------------------------------------- equations and programs
 
 
+class SourceInfo(str):
+    """The line that an equation is of. A traceback of it there is none."""
+
+    __slots__ = ()
+    traceback = None
+
+
 class JaxprEqn:
     """outvars = primitive(invars; params)."""
 
@@ -248,7 +255,8 @@ class JaxprEqn:
     ) -> None:
         self.invars, self.outvars = list(invars), list(outvars)
         self.primitive, self.params = primitive, params
-        self.effects, self.source_info = frozenset(effects), source_info
+        self.effects = frozenset(effects)
+        self.source_info = SourceInfo(source_info) if isinstance(source_info, str) else source_info
 
     def replace(self, **changes: Any) -> JaxprEqn:
         return JaxprEqn(**{**{name: getattr(self, name) for name in self.__slots__}, **changes})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from fxad.api.arguments import as_tuple
 from fxad.api.shaped_array import ShapedArray, aval_of
 from fxad.as_jax.linear_util import WrappedFun
 from fxad.as_jax.util import safe_map
@@ -16,6 +18,7 @@ __all__ = [
     "debug_info",
     "flatten_fun",
     "flatten_fun_nokwargs",
+    "infer_argnums_and_argnames",
     "safe_map",
     "shaped_abstractify",
 ]
@@ -28,6 +31,27 @@ def shaped_abstractify(x: Any) -> ShapedArray:
 
 def debug_info(*args: Any, **kwargs: Any) -> None:
     """None: equations carry the user's line anyway."""
+
+
+def infer_argnums_and_argnames(
+    sig: inspect.Signature,
+    argnums: int | Iterable[int] | None,
+    argnames: str | Iterable[str] | None,
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """(argnums, argnames) of a function: where one of them is None it follows from the other."""
+    if argnums is not None and argnames is not None:
+        return as_tuple(argnums), as_tuple(argnames)
+    numbers, names = as_tuple(argnums), as_tuple(argnames)
+    both = [
+        (number, parameter.name)
+        for number, parameter in enumerate(sig.parameters.values())
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and (number in numbers or parameter.name in names)
+    ]
+    return (
+        tuple(number for number, _ in both) if argnums is None else numbers,
+        tuple(name for _, name in both) if argnames is None else names,
+    )
 
 
 def flatten_fun(f: WrappedFun, in_tree: TreeDef) -> tuple[WrappedFun, Callable[[], TreeDef]]:

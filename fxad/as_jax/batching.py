@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import fxad.numpy as jnp
@@ -21,6 +22,7 @@ __all__ = [
     "moveaxis",
     "not_mapped",
     "primitive_batchers",
+    "register_vmappable",
 ]
 
 not_mapped = None
@@ -67,3 +69,14 @@ def defbroadcasting(prim: Primitive) -> None:
         return prim.bind(*lanes, **params), 0
 
     primitive_batchers[prim] = batch
+
+
+def register_vmappable(
+    data_type: type,
+    spec_type: type,
+    axis_size_type: type,
+    to_elt: Callable[..., Any],
+    from_elt: Callable[..., Any],
+    make_iota: Callable[..., Any] | None,
+) -> None:
+    """Nothing: `vmap` takes values of the class as the pytrees they are."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
 
+from fxad.api.axes import names as unsafe_get_axis_names_DO_NOT_USE
 from fxad.api.jaxpr import (
     ClosedJaxpr,
     DropVar,
@@ -29,8 +31,10 @@ __all__ = [
     "AbstractValue",
     "Atom",
     "ClosedJaxpr",
+    "DebugInfo",
     "DropVar",
     "Effect",
+    "Effects",
     "Jaxpr",
     "JaxprEqn",
     "Literal",
@@ -57,6 +61,7 @@ __all__ = [
     "take_current_trace",
     "trace_state_clean",
     "unmapped_aval",
+    "unsafe_get_axis_names_DO_NOT_USE",
     "valid_jaxtype",
 ]
 
@@ -68,6 +73,19 @@ no_effects: frozenset[Any] = frozenset()
 class Effect:
     """A kind of side effect, which packages derive their own from. No program has one: effects are
     `fxad.ir`'s."""
+
+
+Effects = AbstractSet[Effect]
+
+
+class DebugInfo(NamedTuple):
+    """What a function, its arguments and results are called, for packages that make a Jaxpr. Those
+    of fxad have none: equations carry the user's line."""
+
+    traced_for: str
+    func_src_info: str
+    arg_names: tuple[str, ...] | None
+    result_paths: Any
 
 
 class Trace:

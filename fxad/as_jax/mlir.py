@@ -8,7 +8,11 @@ from typing import Any
 from fxad.api import jaxpr
 from fxad.as_jax.primitives import Primitive, lowerings
 
-__all__ = ["lower_fun", "register_lowering"]
+__all__ = ["LoweringRuleContext", "lower_fun", "register_lowering"]
+
+
+class LoweringRuleContext:
+    """What JAX gives a rule that builds MLIR. Nothing here: such rules are not called."""
 
 
 class _Lowering:

@@ -16,7 +16,7 @@ from importlib.resources import files
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fxad.as_jax.names import ELSEWHERE, MODULES, why
+from fxad.as_jax.names import ELSEWHERE, MODULES, UNWRITTEN, why
 from fxad.as_jax.one_device import on_one_device
 from fxad.core.lazy import later
 
@@ -84,7 +84,8 @@ def why_absent(module: str, name: str) -> str:
     """One sentence: that the name is not here, why, the nearest that is, and where to read on."""
     full = f"{module}.{name}"
     known = public_names()
-    if name in known.get(module, {}) or any(m.startswith(full) for m in known):
+    listed = name in known.get(module, {}) or any(m.startswith(full) for m in known)
+    if listed or (private(module) and why(full) != UNWRITTEN):
         said = f"{full} is not in fxad: {why(full)}"
     else:
         said = f"{full} is not in fxad, nor a public name of JAX that it knows"

@@ -37,9 +37,15 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax.experimental.hijax": ("fxad.as_jax.hijax",),
     "jax.experimental.layout": ("fxad.as_jax.layout",),
     "jax.experimental.mesh_utils": ("fxad.as_jax.mesh_utils",),
+    "jax.experimental.multihost_utils": ("fxad.as_jax.multihost_utils",),
     "jax.experimental.ode": ("fxad.scipy.integrate",),
+    "jax.experimental.pallas": (),
+    "jax.experimental.pallas.tpu": (),
+    "jax.experimental.pallas.triton": (),
     "jax.experimental.sparse": ("fxad.as_jax.sparse",),
+    "jax.experimental.sparse.linalg": (),
     "jax.extend": (),
+    "jax.extend.backend": ("fxad.as_jax.backend",),
     "jax.extend.core": ("fxad.as_jax.core",),
     "jax.extend.core.primitives": ("fxad.as_jax.builtin_primitives",),
     "jax.extend.linear_util": ("fxad.as_jax.linear_util",),
@@ -91,6 +97,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax._src": (),
     "jax._src.ad_util": ("fxad.as_jax.private",),
     "jax._src.api": ("fxad",),
+    "jax._src.api_util": ("fxad.as_jax.api_util",),
     "jax._src.checkify": ("fxad.checkify",),
     "jax._src.compiler": ("fxad.as_jax.private",),
     "jax._src.core": ("fxad.as_jax.core",),
@@ -99,6 +106,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jax._src.flatten_util": ("fxad.flatten_util",),
     "jax._src.lax": (),
     "jax._src.lax.lax": ("fxad.as_jax.lax", "fxad.lax", "fxad.as_jax.builtin_primitives"),
+    "jax._src.numpy": (),
+    "jax._src.numpy.util": ("fxad.as_jax.private",),
     "jax._src.pjit": ("fxad.as_jax.builtin_primitives",),
     "jax._src.state": (),
     "jax._src.state.types": ("fxad.as_jax.refs",),
@@ -129,6 +138,7 @@ ELSEWHERE: dict[str, str] = {
     "jax.errors.JAXIndexError": "fxad.errors:IndexOutOfRange",
     "jax.errors.JAXTypeError": "fxad.errors:TypeMismatch",
     "jax.errors.JaxRuntimeError": "fxad.errors:FxadError",
+    "jax.interpreters.partial_eval.DynamicJaxprTracer": "fxad.trace.tracer:Tracer",
     "jax.interpreters.batching.moveaxis": "fxad.numpy:moveaxis",
     "jax.interpreters.batching.not_mapped": "fxad.as_jax.batching:not_mapped",
     "jax.core.pytype_aval_mappings": "fxad.as_jax.private:pytype_aval_mappings",
@@ -162,8 +172,9 @@ ELSEWHERE: dict[str, str] = {
 
 # Names that were in `jax.core` before they moved to `jax.extend.core`: older code has them there.
 _MOVED = (
-    "ClosedJaxpr DropVar Jaxpr JaxprEqn Literal Primitive Var gensym jaxpr_as_fun jaxprs_in_params "
-    "mapped_aval new_jaxpr_eqn subjaxprs unmapped_aval"
+    "ClosedJaxpr DebugInfo DropVar Effect Effects Jaxpr JaxprEqn Literal Primitive Var gensym "
+    "jaxpr_as_fun jaxprs_in_params mapped_aval new_jaxpr_eqn no_effects subjaxprs unmapped_aval "
+    "unsafe_get_axis_names_DO_NOT_USE"
 ).split()
 ELSEWHERE |= {f"jax.core.{name}": f"fxad.as_jax.core:{name}" for name in _MOVED}
 
@@ -181,6 +192,12 @@ DIFFERS: dict[str, str] = {
         [f"jax.experimental.sparse.{name}" for name in ("BCOO", "BCSR", "JAXSparse")],
         "for `isinstance`: there are no sparse arrays, to make one is an error",
     ),
+    "jax.experimental.sparse.sparsify": "the function itself: there are no sparse arrays",
+    "jax.interpreters.partial_eval.DynamicJaxprTracer": "the class of all tracers",
+    "jax.interpreters.batching.register_vmappable": (
+        "without effect: `vmap` takes values of the class as the pytrees they are"
+    ),
+    "jax.interpreters.mlir.LoweringRuleContext": "never made: no rule that builds MLIR is called",
     "jax.interpreters.xla.canonicalize_dtype_handlers": (
         "written to without effect: what has `__jax_array__` is taken as an array"
     ),
@@ -219,12 +236,13 @@ _TRACES = "what records, differentiates and batches is fxad's own"
 _REFS = "there are no mutable arrays"
 _XLA = "there is no XLA: kernels are compiled by fxad itself"
 _HELPER = "a helper of JAX's own code"
-_UNWRITTEN = "not written"
+UNWRITTEN = "not written"
 # Why a name is not here: the first pattern that matches the whole name.
 ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.(smap|distributed.*|make_array_from_single.*|auto_pcast)", _DEVICES),
     (r"jax\.(Ref|ref|ref\..*|new_ref|empty_ref|free_ref|freeze)", _REFS),
     (r"jax\.(ffi.*|lib|export.*|print_environment_info|memory)", _XLA),
+    (r"jax\.experimental\.pallas.*", "there are no kernels of one's own: fxad makes them"),
     (r"jax\.experimental\.(shard.*|mesh_utils.*|layout.*|custom_partitioning.*)", _DEVICES),
     (r"jax\.experimental\.(compute_on|control_deps|serialize_exec|xla|buffer|comp|mos).*", _XLA),
     (r"jax\.lax\.(pbroadcast|pcast|precv|psend|ragged_all_to_all|all_gather_.*)", _DEVICES),
@@ -249,4 +267,4 @@ ABSENT: tuple[tuple[str, str], ...] = (
 
 def why(full: str) -> str:
     """Why a name of JAX ("jax.smap") is not in fxad."""
-    return next((why for pattern, why in ABSENT if re.fullmatch(pattern, full)), _UNWRITTEN)
+    return next((why for pattern, why in ABSENT if re.fullmatch(pattern, full)), UNWRITTEN)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
 
+import fxad.numpy as jnp
 from fxad.api.jaxpr import builtin
 from fxad.api.jit import Jit as PjitFunction
 from fxad.api.ported import Device
@@ -28,10 +30,12 @@ __all__ = [
     "canonicalize_dtype_handlers",
     "include_frame",
     "lattice_result_type",
+    "promote_dtypes_complex",
     "pytype_aval_mappings",
     "register_exclusion",
     "stop_gradient_p",
     "to_complex_dtype",
+    "user_context",
     "wait_for_tokens",
 ]
 
@@ -68,6 +72,12 @@ def lattice_result_type(*args: Any) -> tuple[np.dtype, bool]:
     return promote(*map(entry_of, args))
 
 
+def promote_dtypes_complex(*args: Any) -> list[Any]:
+    """The values as arrays of one complex dtype."""
+    dtype = to_complex_dtype(lattice_result_type(*args)[0])
+    return [jnp.asarray(x, dtype) for x in args]
+
+
 def register_exclusion(path: str) -> None:
     """Have `include_frame` leave out a file."""
     _exclude_paths.append(path)
@@ -76,6 +86,12 @@ def register_exclusion(path: str) -> None:
 def include_frame(frame: FrameType) -> bool:
     """Whether a frame is of neither fxad nor an excluded file."""
     return not frame.f_code.co_filename.startswith((PACKAGE, *_exclude_paths))
+
+
+@contextlib.contextmanager
+def user_context(traceback: Any, *, name_stack: Any = None) -> Iterator[None]:
+    """Nothing: an equation that is made within has the line where it is made."""
+    yield
 
 
 def api_boundary(fun: F, **options: Any) -> F:

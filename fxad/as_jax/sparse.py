@@ -6,11 +6,12 @@ BCOO.fromdense(x)                  # UnsupportedError
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from fxad.core.errors import UnsupportedError
 
-__all__ = ["BCOO", "BCSR", "JAXSparse"]
+__all__ = ["BCOO", "BCSR", "JAXSparse", "sparsify"]
 
 
 def _absent(name: str) -> UnsupportedError:
@@ -43,3 +44,8 @@ class BCOO(JAXSparse):
 
 class BCSR(JAXSparse):
     """Elements row after row."""
+
+
+def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., Any]:
+    """The function itself: no argument of it is sparse."""
+    return f

@@ -141,7 +141,8 @@ for make in (jesp.BCOO, jesp.BCOO.fromdense, jesp.BCSR, jesp.BCSR.from_scipy_spa
     with pytest.raises(NotImplementedError, match="no sparse arrays"):
         make(x)
 with pytest.raises(AttributeError, match="fxad.sparse_jacobian"):
-    jesp.sparsify
+    jesp.bcoo_dot_general
+assert jesp.sparsify(jax.numpy.sin)(x).shape == x.shape
 """)
 
 
@@ -181,6 +182,31 @@ with pytest.raises(ImportError, match="not in fxad"):
 """)
 
 
+def test_the_one_backend_and_the_one_process():
+    """Wanted values are those of JAX on a CPU."""
+    aliased("""
+import jax, numpy as np, pytest
+from jax.experimental import multihost_utils
+from jax.extend import backend
+client = backend.get_backend()
+assert client.platform == client.platform_version == "cpu" and client.process_index() == 0
+assert client.devices() == client.local_devices() == [backend.get_default_device()]
+assert client.device_count() == client.local_device_count() == 1
+assert backend.backends() == {"cpu": backend.get_backend("cpu")}
+with pytest.raises(RuntimeError, match="Unknown backend"):
+    backend.get_backend("tpu")
+tree = {"a": jax.numpy.ones(2), "b": 3}
+for shapes, tiled in (([(1, 2), (1,)], False), ([(2,), ()], True)):
+    found = multihost_utils.process_allgather(tree, tiled=tiled)
+    assert [leaf.shape for leaf in found.values()] == shapes
+    assert all(isinstance(leaf, np.ndarray) for leaf in found.values())
+assert multihost_utils.broadcast_one_to_all(tree)["a"].tolist() == [1, 1]
+multihost_utils.sync_global_devices("here")
+multihost_utils.assert_equal(tree)
+assert not multihost_utils.reached_preemption_sync_point(1)
+""")
+
+
 def test_names_of_axes_that_jax_refuses():
     aliased("""
 import jax, pytest
@@ -190,6 +216,54 @@ assert jax.vjp(f, 3.0, reduce_axes=())[1](1.0) == (6,)
 for call in (jax.grad, jax.value_and_grad):
     with pytest.raises(ValueError, match="reduce_axes"):
         call(f, reduce_axes=("batch",))(3.0)
+""")
+
+
+def test_kernels_of_ones_own_are_absent_where_they_are_asked_for():
+    """Packages import Pallas for devices that they look for later."""
+    aliased("""
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu, triton
+for module in (pl, tpu, triton):
+    with pytest.raises(AttributeError, match="one's own"):
+        module.pallas_call
+""")
+
+
+def test_what_packages_read_of_private_helpers():
+    """Wanted values are JAX's."""
+    aliased("""
+import inspect, jax, jax.numpy as jnp, numpy as np
+from jax._src.api_util import infer_argnums_and_argnames as inferred
+from jax._src.numpy.util import promote_dtypes_complex
+from jax.extend.source_info_util import user_context
+from jax.interpreters import batching, mlir, partial_eval
+def f(a, b, /, c, *rest, d, **others): pass
+of = inspect.signature(f)
+assert inferred(of, None, None) == ((), ())
+assert inferred(of, (0, 2), None) == ((0, 2), ("c",))
+assert inferred(of, 2, None) == ((2,), ("c",))
+assert inferred(of, None, "c") == ((2,), ("c",))
+assert inferred(of, None, ["d", "c"]) == ((2,), ("d", "c"))
+assert inferred(of, 0, "d") == ((0,), ("d",))
+a, b = promote_dtypes_complex(1, np.ones(2, "f4"))
+assert a.dtype == b.dtype == jnp.complex64 and b.shape == (2,)
+assert not jax.core.no_effects and "Effect" in str(jax.core.Effects)
+def seen(x):
+    assert isinstance(x, partial_eval.DynamicJaxprTracer)
+    assert jax.core.unsafe_get_axis_names_DO_NOT_USE() == ["i"]
+    return x
+jax.jit(jax.vmap(seen, axis_name="i"))(np.ones(2))
+assert jax.core.unsafe_get_axis_names_DO_NOT_USE() == []
+eqn = jax.make_jaxpr(jnp.sin)(1.0).eqns[0]
+with user_context(eqn.source_info.traceback):
+    assert eqn.primitive.bind(0.0) == 0
+info = jax.core.DebugInfo("jit", "f", ("x",), None)
+assert info._replace(arg_names=None).arg_names is None
+class Mine: pass
+batching.register_vmappable(Mine, int, int, None, None, None)
+assert issubclass(type("Mine", (mlir.LoweringRuleContext,), {}), mlir.LoweringRuleContext)
 """)
 
 
