@@ -208,15 +208,18 @@ def setdiff1d(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Array:
-    """Sorted distinct elements of the first that the second lacks (`assume_unique`: in order).
+    """Sorted distinct elements of the first, in its dtype, that the second lacks
+    (`assume_unique`: in order).
 
     >>> jnp.setdiff1d(jnp.array([1, 2, 3]), jnp.array([2]))
     Array([1, 3], dtype=int32)
     """
     if size is None:
-        x, y, _ = _known("setdiff1d", ar1, ar2)
-        return Concrete(np.setdiff1d(x, y, assume_unique), weak_result(ar1))
-    a, b = _flat("setdiff1d", ar1, ar2)
+        _, y, _ = _known("setdiff1d", ar1, ar2)
+        x = known_values(ar1, "setdiff1d", _HINT)
+        x = x.reshape(-1) if assume_unique else np.unique(x)
+        return Concrete(x[~np.isin(x.astype(y.dtype), y)], weak_result(ar1))
+    a, b = reshape(value_of(ar1), (-1,)), value_of(ar2)
     fill_value = 0 if fill_value is None else fill_value
     if assume_unique:
         return _kept(a, ~isin(a, b), size, fill_value)[0]
@@ -241,9 +244,18 @@ def setxor1d(
         x, y, weak = _known("setxor1d", ar1, ar2)
         return Concrete(np.setxor1d(x, y, assume_unique), weak)
     a, b = _flat("setxor1d", ar1, ar2)
-    found = _distinct(concatenate([a, b]), None, True, a.size + b.size, 0)
-    once = isin(found.values, a) ^ isin(found.values, b)
-    return _kept(found.values, found.valid & once, size, fill_value)[0]
+    each = [_distinct(v, None, True, v.size, 0) for v in (a, b) if v.size]
+    if not each:
+        return _kept(a, a != a, size, fill_value)[0]
+    values = concatenate([found.values for found in each])
+    valid = concatenate([found.valid for found in each])
+    order = lexsort((values, ~valid))
+    values, valid = getitem(values, order), getitem(valid, order)
+    # In order, what both have stands twice; a NaN differs from every other.
+    differ = (values[1:] != values[:-1]) | ~valid[1:]
+    end = full((1,), True, bool)
+    once = concatenate([end, differ]) & concatenate([differ, end])
+    return _kept(values, valid & once, size, fill_value)[0]
 
 
 def _known(name: str, ar1: Any, ar2: Any) -> tuple[np.ndarray, np.ndarray, bool]:

@@ -91,3 +91,20 @@ def test_membership_in_a_long_table():
 def test_no_elements_cannot_fill_a_size():
     with pytest.raises(BadArgument, match="needs a fill_value"):
         jnp.unique(np.zeros(0, np.float32), size=3)
+
+
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("assume_unique", [False, True])
+def test_a_difference_has_the_dtype_of_the_first(size, assume_unique):
+    x, y = jnp.array([16777217, 3], jnp.int32), jnp.array([3.0, 2.5, np.nan])
+    found = jnp.setdiff1d(x, y, assume_unique, size=size, fill_value=7 if size else None)
+    assert found.dtype == jnp.int32
+    assert found.tolist() == ([16777217, 7] if size else [16777217])
+
+
+@pytest.mark.parametrize("a", [[], [np.nan, 1, np.nan], [2, -0.0, np.inf]])
+@pytest.mark.parametrize("b", [[], [np.nan, 5, 1], [0.0, 3]])
+def test_what_one_of_two_has_may_be_nan(a, b):
+    a, b = np.array(a, np.float32), np.array(b, np.float32)
+    found = fxad.jit(lambda a, b: jnp.setxor1d(a, b, size=6, fill_value=9))(a, b)
+    same(found, padded(np.setxor1d(a, b), 6, 9))
