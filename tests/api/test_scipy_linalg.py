@@ -68,6 +68,15 @@ def test_lu_solve(trans: int) -> None:
     x = fxad.jit(lambda a, b: linalg.lu_solve(linalg.lu_factor(a), b, trans))(A, Q)
     near((A.T if trans else A) @ np.asarray(x), Q)
     slopes(lambda a, b: linalg.lu_solve(linalg.lu_factor(a), b, trans), A, Q)
+    factors = linalg.lu_factor(STACK)
+    matrices = STACK.mT if trans else STACK
+    for b in (Q[None], R.standard_normal((2, 4, 3)), R.standard_normal((5, 1, 4, 2))):
+        x = np.asarray(linalg.lu_solve(factors, b, trans))
+        near(matrices @ x, np.broadcast_to(b, x.shape))
+        near((A.T if trans else A) @ np.asarray(linalg.lu_solve(linalg.lu_factor(A), b, trans)), b)
+    for b in (Q[:, 0], R.standard_normal((2, 4))):
+        x = np.asarray(linalg.lu_solve(factors, b, trans))
+        near((matrices @ x[..., None])[..., 0], np.broadcast_to(b, (2, 4)))
 
 
 @pytest.mark.parametrize("lower", [True, False])

@@ -13,7 +13,6 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import BadArgument, ShapeError
 from fxad.ir.program import OPS
 from fxad.lax import linalg as _lax_linalg
-from fxad.lax.loops import fori_loop
 from fxad.numpy import (
     arange,
     argsort,
@@ -24,6 +23,7 @@ from fxad.numpy import (
     matmul,
     matrix_transpose,
     reshape,
+    take_along_axis,
     tril,
     triu,
     where,
@@ -157,17 +157,6 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
     return both, pivots
 
 
-def _permutation(pivots: Array) -> Array:
-    """The order of rows after all swaps, one after the other."""
-
-    def swap(k: Array, order: Array) -> Array:
-        other = pivots[k]
-        first, second = order[k], order[other]
-        return order.at[k].set(second).at[other].set(first)
-
-    return fori_loop(0, pivots.shape[0], swap, arange(pivots.shape[0], dtype=pivots.dtype))
-
-
 def lu_solve(
     lu_and_piv: tuple[Any, Any],
     b: Any,
@@ -175,16 +164,31 @@ def lu_solve(
     overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Array:
-    """x with op(a) @ x = b, from lu_factor(a); for one matrix. trans: 0, 1 or 2 as in LAPACK."""
+    """x with op(a) @ x = b, from lu_factor(a). trans: 0, 1 or 2 as in LAPACK.
+
+    b [..., n] is a vector where it has one dimension, or one less than a; other b [..., n, k] are
+    matrices of columns.
+    """
     both, pivots = lu_and_piv
-    order = _permutation(asarray(pivots))
+    order = _lax_linalg.lu_pivots_to_permutation(pivots, np.shape(both)[-1])
     right = asarray(b)
+    vector = right.ndim in (1, np.ndim(both) - 1)
+    right = right[..., None] if vector else right
     if trans == 0:
-        half = solve_triangular(both, right[order], lower=True, unit_diagonal=True)
-        return solve_triangular(both, half)
-    half = solve_triangular(both, right, trans)
-    out = solve_triangular(both, half, trans, lower=True, unit_diagonal=True)
-    return out[argsort(order)]
+        half = solve_triangular(both, _rows(right, order), lower=True, unit_diagonal=True)
+        out = solve_triangular(both, half)
+    else:
+        half = solve_triangular(both, right, trans)
+        half = solve_triangular(both, half, trans, lower=True, unit_diagonal=True)
+        out = _rows(half, argsort(order))
+    return out[..., 0] if vector else out
+
+
+def _rows(a: Array, order: Array) -> Array:
+    """Matrices' rows in another order each: a[..., order, :]."""
+    lead = result_shape("lu_solve", [a.shape[:-2], order.shape[:-1]])
+    rows = spread_to(order, (*lead, order.shape[-1]))
+    return take_along_axis(spread_to(a, (*lead, *a.shape[-2:])), rows[..., None], -2)
 
 
 def lu(
