@@ -24,7 +24,7 @@ from fxad.ir.program import OPS, Program, is_long, show
 from fxad.ir.rewrite import without_identity_views
 from fxad.ops.base import zeros
 from fxad.trace import location
-from fxad.trace.array import Array, Concrete
+from fxad.trace.array import Concrete
 from fxad.trace.convert import is_array_like, shaped, to_value
 from fxad.trace.tracer import stage
 
@@ -258,40 +258,45 @@ def jacfwd(
 
     @wraps(fun)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if not isinstance(argnums, int):
-            parts = [jacfwd(fun, n, has_aux, holomorphic)(*args, **kwargs) for n in argnums]
-            if has_aux:
-                return _zip_trees([p[0] for p in parts]), parts[0][1]
-            return _zip_trees(parts)
-        part = _argument(fun, args, argnums, kwargs)
-        x = args[argnums]
-        _check_jacobian("jacfwd", x, holomorphic)
-        basis, types = _basis(x)
-        inputs = [to_value(v) for v in pytree.leaves(x)]
-        weak: list[bool] = []
-
-        def push(tangent: Any) -> Any:
-            out, derivative = jvp(part, (x,), (tangent,), has_aux=has_aux)[:2]
-            weak.extend(getattr(v, "weak", False) for v in pytree.leaves(out))
-            return derivative
-
-        columns, out_tree = pytree.flatten(vmap(push, out_axes=-1)(basis))
-        structure = pytree.structure(x)
-        jacobian = out_tree.unflatten(
-            [
-                _split_last(c, types, structure, inputs if is_weak else ())
-                for c, is_weak in zip(columns, weak, strict=False)
-            ]
-        )
-        return (jacobian, part(x)[1]) if has_aux else jacobian
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        pushed = [_pushed_basis(fun, args, kwargs, n, has_aux, holomorphic) for n in numbers]
+        trees, derivatives = zip(*pushed, strict=True)
+        leaves = derivatives[0] if isinstance(argnums, int) else zip(*derivatives, strict=True)
+        jacobian = trees[0].unflatten(list(leaves))
+        return (jacobian, fun(*args, **kwargs)[1]) if has_aux else jacobian
 
     naming.entitle(wrapped, "jacfwd", fun, argnums=(argnums, 0))
     return wrapped
 
 
-def _zip_trees(parts: list[Any]) -> Any:
-    """One tuple of derivatives per result leaf."""
-    return pytree.map(lambda *leaves: tuple(leaves), *parts, is_leaf=lambda v: isinstance(v, Array))
+def _pushed_basis(
+    fun: Callable[..., Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+    number: int,
+    has_aux: bool,
+    holomorphic: bool,
+) -> tuple[Any, list[Any]]:
+    """The structure of the results, and for each of their leaves its derivatives by one argument,
+    in that argument's structure."""
+    part = _argument(fun, args, number, kwargs)
+    x = args[number]
+    _check_jacobian("jacfwd", x, holomorphic)
+    basis, types = _basis(x)
+    inputs = [to_value(v) for v in pytree.leaves(x)]
+    weak: list[bool] = []
+
+    def push(tangent: Any) -> Any:
+        out, derivative = jvp(part, (x,), (tangent,), has_aux=has_aux)[:2]
+        weak.extend(getattr(v, "weak", False) for v in pytree.leaves(out))
+        return derivative
+
+    columns, out_tree = pytree.flatten(vmap(push, out_axes=-1)(basis))
+    structure = pytree.structure(x)
+    return out_tree, [
+        _split_last(c, types, structure, inputs if is_weak else ())
+        for c, is_weak in zip(columns, weak, strict=False)
+    ]
 
 
 def _split_last(columns: Any, types: list[ArrayType], structure: Any, inputs: Sequence[Any]) -> Any:

@@ -273,6 +273,13 @@ def test_jacobians_of_several_arguments(jacobian):
     np.testing.assert_allclose(second, np.einsum("i,jk->ijk", x, np.eye(3)))
     tree = jacobian(lambda a, b: {"o": jnp.outer(a, b)}, argnums=(0, 1))(x, y)
     np.testing.assert_allclose(tree["o"][1], second)
+    for other in (lambda b: {"b": b}, lambda b: (b, b)):
+        of_trees = jacobian(
+            lambda a, b: {"o": jnp.outer(a["b"], fxad.tree.leaves(b)[0])}, argnums=(0, 1)
+        )({"b": x}, other(y))
+        assert fxad.tree.structure(of_trees) == fxad.tree.structure({"o": ({"b": 0}, other(0))})
+        np.testing.assert_allclose(of_trees["o"][0]["b"], first)
+        np.testing.assert_allclose(fxad.tree.leaves(of_trees["o"][1])[0], second)
     got, aux = jacobian(lambda a: (a * a, a + 1), has_aux=True)(x)
     np.testing.assert_allclose(got, np.diag(2 * x))
     np.testing.assert_allclose(aux, x + 1)
