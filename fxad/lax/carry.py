@@ -3,6 +3,8 @@
 A carry leaf that is weakly typed (a Python number) takes the dtype the body gives it:
 
     scan(lambda c, x: (c + x, None), 0, jnp.ones(3))     # c: i32, then f32 from the start
+
+It is weakly typed no more where that is another dtype.
 """
 
 from __future__ import annotations
@@ -220,11 +222,12 @@ def with_forwarded(
 
 
 def _settled(type_: ArrayType, weak: bool, out: Type, out_weak: bool) -> tuple[ArrayType, bool]:
-    """The type and weakness a carry leaf should go in with, given what came out."""
+    """The type and weakness a carry leaf should go in with, given what came out. One that had to
+    take another dtype keeps it as arrays do: it is weak no more, as in JAX."""
     if not weak or (out.dtype == type_.dtype and out_weak):
         return type_, weak
     dtype, still_weak = promote((type_.dtype, True), (out.dtype, out_weak))
-    return type_.with_dtype(dtype), still_weak
+    return type_.with_dtype(dtype), still_weak and dtype == type_.dtype
 
 
 def marked(values: Sequence[Any], weak: Sequence[bool]) -> list[Any]:

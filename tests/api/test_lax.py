@@ -89,6 +89,18 @@ def test_weak_carries_take_the_dtype_of_the_body():
     assert (kept + half).dtype == np.float16  # still a weak number
 
 
+def test_weak_carries_that_take_another_dtype_are_strong():
+    half = np.ones(3, np.float16)
+    for carry in (
+        lax.scan(lambda c, x: (c + 1.5, None), 0, XS)[0],
+        lax.fori_loop(0, 3, lambda i, c: c * 1.5, 1),
+        lax.while_loop(lambda c: c < 3, lambda c: c + 1.5, 0),
+        fxad.jit(lambda c: lax.while_loop(lambda c: c < 3, lambda c: c + 1.5, c))(0),
+    ):
+        assert (carry + half).dtype == np.float32
+    assert (lax.fori_loop(0, 3, lambda i, c: c * 1.5, 1.0) + half).dtype == np.float16
+
+
 def broken_body(carry, x):
     return {"a": carry["a"], "b": carry["b"].astype("int8")}, x
 
