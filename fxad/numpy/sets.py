@@ -9,6 +9,7 @@ those told the result's `size`: what is more is left out, what is missing has th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from fxad.numpy.elementwise import isnan, where
 from fxad.numpy.indexing import getitem
 from fxad.numpy.joining import concatenate
 from fxad.numpy.manipulation import moveaxis, reshape
-from fxad.numpy.selection import nonzero
+from fxad.numpy.selection import nonzero, take
 from fxad.numpy.sorting import argsort, lexsort, searchsorted, sort
 from fxad.numpy.weak import entry, gives_strong, weak_result
 from fxad.trace.array import Array, Concrete
@@ -59,17 +60,29 @@ def unique(
     >>> jnp.unique(jnp.array([3, 1, 3]), size=3, fill_value=0)  # under jit
     Array([1, 3, 0], dtype=int32)
     """
+    flags = (True, return_index, return_inverse, return_counts)
     if size is not None:
         found = _distinct(value_of(ar, "unique"), axis, equal_nan, size, fill_value)
-        flags = (True, return_index, return_inverse, return_counts)
-        results = tuple(r for r, flag in zip(found[:4], flags, strict=True) if flag)
-        return results if len(results) > 1 else results[0]
+        return _chosen(found[:4], flags)
     values = known_values(ar, "unique", _HINT)
-    wanted: Any = (return_index, return_inverse, return_counts, axis)
+    if axis is not None and dt.is_inexact(values.dtype) and np.isnan(values).any():
+        # NumPy compares slices as records, whose NaNs are never equal, and in no order.
+        at_axis = axis_index(axis, values.ndim, "unique")
+        found = _distinct(Concrete(values), axis, equal_nan, values.shape[at_axis])
+        some = arange(int(found.valid.sum()))
+        rows = take(found.values, some, at_axis)
+        return _chosen((rows, found.first[some], found.inverse, found.counts[some]), flags)
+    wanted: Any = (*flags[1:], axis)
     data: Any = np.unique(values, *wanted, equal_nan=equal_nan)
     if not isinstance(data, tuple):
         return Concrete(data, weak_result(ar))
     return (Concrete(data[0], weak_result(ar)), *map(_positions, data[1:]))
+
+
+def _chosen(results: Sequence[Array], flags: Sequence[bool]) -> Any:
+    """The results whose flag is set; one result is no tuple."""
+    some = tuple(r for r, flag in zip(results, flags, strict=True) if flag)
+    return some if len(some) > 1 else some[0]
 
 
 class _Distinct(NamedTuple):

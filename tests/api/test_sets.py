@@ -58,6 +58,17 @@ def test_distinct_slices_of_a_given_size(axis):
     same(found[2], inverse)
 
 
+@pytest.mark.parametrize("equal_nan", [True, False])
+def test_distinct_slices_with_nan_are_sorted(equal_nan):
+    x = np.array([[2, np.nan], [np.nan, 1], [2, 0], [2, -0.0], [2, np.nan], [-1, 5]], np.float32)
+    found = jnp.unique(x, True, True, True, axis=0, equal_nan=equal_nan)
+    order = [5, 2, 0, 1] if equal_nan else [5, 2, 0, 4, 1]
+    counts = [1, 2, 2, 1] if equal_nan else [1, 2, 1, 1, 1]
+    inverse = [2, 3, 1, 1, 2, 0] if equal_nan else [2, 4, 1, 1, 3, 0]
+    same(found, (x[order], np.array(order), np.array(inverse), np.array(counts)))
+    same(jnp.unique(x.T, axis=-1, equal_nan=equal_nan), x[order].T)
+
+
 @pytest.mark.parametrize("size", [2, 5, 40])
 @pytest.mark.parametrize("name", ["union1d", "intersect1d", "setdiff1d", "setxor1d"])
 def test_sets_of_two_arrays(name, size):
