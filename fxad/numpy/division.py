@@ -225,7 +225,7 @@ def gcd(x1: Any, x2: Any) -> Array:
     a, b = map(abs, _integers("gcd", x1, x2))
     for _ in range(int(1.45 * type_of(a).dtype.itemsize * 8) + 2):
         a, b = where(b == 0, a, b), where(b == 0, b, remainder(a, b))
-    return a
+    return abs(a)  # the least integer has no abs: remainders by it are negative
 
 
 @replayed

@@ -432,3 +432,10 @@ def test_bools_add_up_without_promotion_too():
     assert repr(jnp.prod(flags, promote_integers=False)) == "Array(1, dtype=int32)"
     assert jnp.sum(flags, dtype=bool).dtype == bool
     assert jnp.zeros((0, 3), jnp.int16).byteswap().shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32])
+def test_divisors_of_the_least_integer_are_positive(dtype):
+    x, least = np.array([1, 2, 3, 7, -12, 0], dtype), np.iinfo(dtype).min
+    np.testing.assert_array_equal(jnp.gcd(x, dtype(least)), np.gcd(x, dtype(least)))
+    np.testing.assert_array_equal(jnp.gcd(dtype(least), x[:5]), np.gcd(dtype(least), x[:5]))
