@@ -9,7 +9,7 @@
 | sharegpt | `conversations`: objects with `from`, `value`; `system`, `tools` | Conversation |
 | alpaca | `instruction`, `output`; `input`, `system`, `history` | Conversation |
 | completion | `prompt`, `completion`: texts, or lists of messages | Completion, Conversation |
-| preference | `chosen`, `rejected`: texts or messages; `prompt` | Preference |
+| preference | `chosen`, `rejected`: texts or messages; `prompt`, or they hold it | Preference |
 
 The first record decides which format a file has, unless it is named. A file holds a record on each
 line, or is one JSON array of them. Either is read record by record: memory is bounded by the
@@ -341,6 +341,8 @@ def _preference_record(value: Any) -> Made:
         if type(answers[0]) is str:
             raise Mismatch("does not hold prompt; only two whole lists of messages need none")
         prompt, answers = _apart(*answers)
+    elif type(answers[0]) is not str and all(_is_asked(prompt, answer) for answer in answers):
+        prompt, answers = _apart(*answers)  # whole conversations, beside what they begin with
     if _system(found):
         prompt = [*_system(found), *_as_messages(prompt, "user")]
     chosen, rejected = answers
@@ -353,6 +355,15 @@ def _preference_record(value: Any) -> Made:
         )
 
     return made
+
+
+def _is_asked(prompt: str | list[Message], messages: list[Message]) -> bool:
+    """Whether the prompt is what messages begin with, so that before them it would be asked twice;
+    before a text may stand what the system says."""
+    if type(prompt) is not str:
+        return 0 < len(prompt) < len(messages) and messages[: len(prompt)] == prompt
+    said = [message for message in messages[:-1] if message["role"] != "system"]
+    return bool(said) and said[0]["role"] == "user" and said[0]["content"] == prompt
 
 
 def _apart(

@@ -92,6 +92,20 @@ def test_preference(tmp_path):
     assert texts.rejected == Completion("2+2=", "5", where)
 
 
+def test_a_prompt_beside_whole_conversations_is_asked_once(tmp_path):
+    """As in UltraFeedback's binarized form, where `prompt` repeats what the answers begin with."""
+    rude = {"role": "assistant", "content": "What?"}
+    whole = {"chosen": HI, "rejected": [HI[0], rude]}
+    wanted = only(tmp_path, whole)
+    for prompt in ("Hi", HI[:1]):
+        assert only(tmp_path, {"prompt": prompt, **whole}) == wanted
+    told = {name: [SYSTEM, *messages] for name, messages in whole.items()}
+    assert only(tmp_path, {"prompt": "Hi", **told}) == only(tmp_path, told)
+    # A question that comes again is not the prompt that was given, but one more.
+    more = {"prompt": "Hello", **whole}
+    assert len(only(tmp_path, more).chosen.messages) == 3
+
+
 def test_tool_calls(tmp_path):
     """OpenAI's files hold arguments as JSON in a text; templates want an object."""
     function = {"name": "weather", "arguments": {"city": "Oslo"}}
