@@ -68,11 +68,16 @@ def continued(
     params: Any, config: models.Config, prompts: Sequence[Prompt], tokenizer: Tokenizer, count: int
 ) -> list[Sample]:
     """Of each prompt its likeliest continuation, at most `count` tokens of the tokenizer's, up to
-    one that ends a text."""
+    one that ends a text by the model's configuration or the tokenizer."""
     samples = []
+    limits: dict[str, Any] = {
+        "temperature": 0.0,
+        "vocab": tokenizer.size,
+        "ends": tokenizer.ids.eos,
+    }
     for prompt in prompts:
         ids = [int(i) for i in prompt.ids]
-        drawn = generate(params, config, ids, count, temperature=0.0, vocab=tokenizer.size)
+        drawn = generate(params, config, ids, count, **limits)
         said, before = tokenizer.decode([*ids, *drawn]), tokenizer.decode(ids)
         samples.append(Sample(before, said[len(before) :], prompt.wanted))
     return samples

@@ -39,6 +39,7 @@ from fxad_nn.losses import read_losses, write_table
 from fxad_nn.plot import draw
 from fxad_nn.recipe import recipe
 from fxad_nn.run import best_loss
+from fxad_nn.samples import Prompt
 from fxad_nn.spec import named_leaves
 from fxad_nn.tokenizer import from_directory
 from fxad_nn.tuning import Tuning
@@ -218,6 +219,18 @@ def test_samples_show_what_is_learned(tmp_path, base, chats):
         {"step": step, "prompt": x.prompt, "text": x.text, "wanted": x.wanted}
         for step, x in heard.samples
     ]
+
+
+def test_samples_end_where_the_tokenizer_says(tmp_path, base):
+    """As a chat does: many a base model's configuration knows the end of a document alone."""
+    model, known = fxad_nn.load(base), from_directory(base)
+    assert not model.config.ends
+    prompt = known.encode("What comes after 3?").tolist()
+    said = list(generate(model.params, model.config, prompt, 12, temperature=0.0))
+    known.ids = replace(known.ids, eos=(said[5],))
+    [sample] = samples.continued(model.params, model.config, [Prompt(prompt)], known, 12)
+    before = said[: said.index(said[5])]
+    assert sample.text == known.decode([*prompt, *before])[len(sample.prompt) :]
 
 
 def test_a_step_is_sampled_once_whether_or_not_the_run_was_resumed(tmp_path, base, chats):
