@@ -37,6 +37,9 @@ MOST = 64 << 20
 
 TOKENIZERS = ("gpt2", "byte")
 
+DOCUMENTS = (".jsonl", ".json")
+"""Files that hold documents, as the ends of their names; any other is one text."""
+
 
 @dataclass(frozen=True)
 class PrepareOptions:
@@ -95,6 +98,8 @@ def prepare(
     for path in files:
         if not path.is_file():
             raise DataError(f"{path} {'is no file' if path.exists() else 'is missing'}")
+        if not path.stat().st_size and path.suffix not in DOCUMENTS:
+            raise DataError(f"{path} is empty")  # before the others are read, for hours perhaps
     encoder = make_tokenizer(options.tokenizer, options.vocabulary, "")
     before = np.array(start_of(encoder) or encoder.ids.eos[:1], np.int32)
     total, done, documents = sum(path.stat().st_size for path in files), 0, 0
@@ -130,7 +135,7 @@ def _drawn(seed: int, document: int) -> float:
 def pieces(path: str | Path, field: str) -> Iterator[tuple[str, bool, str, int]]:
     """(a piece of text, whether it begins a document, where it is, bytes read for it)."""
     path = Path(path)
-    if path.suffix in (".jsonl", ".json"):
+    if path.suffix in DOCUMENTS:
         schema = record({field: string(most=MOST)}, others=anything)
         limits = Limits(size=MOST, values=1_000_000, depth=32)
         for one in records(path, MOST):
@@ -151,8 +156,8 @@ def pieces(path: str | Path, field: str) -> Iterator[tuple[str, bool, str, int]]
 
 
 # Before a line break after a letter or digit tokens end in all tokenizers of bytes.
-_BETWEEN = re.compile(rb"(?<=[0-9A-Za-z])\n")
-_BREAK = re.compile(rb"\n")
+_BETWEEN = re.compile(rb"(?<=[0-9A-Za-z])\r?\n")
+_BREAK = re.compile(rb"\r\n|(?<!\r)\n")
 
 
 def _cut(path: Path) -> Iterator[tuple[int, bytes]]:

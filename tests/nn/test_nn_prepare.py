@@ -51,16 +51,19 @@ def test_shards_hold_every_document_after_the_end_of_the_one_before(tmp_path, vo
 
 
 @pytest.mark.parametrize("kind", sorted(corpora()))
-def test_tokens_of_pieces_are_those_of_the_whole(tmp_path, vocabulary, kind, monkeypatch):
-    text, encoder = corpora()[kind], from_directory(vocabulary)
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_tokens_of_pieces_are_those_of_the_whole(tmp_path, vocabulary, kind, ending, monkeypatch):
+    text, encoder = corpora()[kind].replace("\n", ending), from_directory(vocabulary)
     path = tmp_path / "t.txt"
-    path.write_text(text, "utf-8")
+    path.write_bytes(text.encode())
     for size in (1000, 1 << 22):
         monkeypatch.setattr(module, "PIECE", size)
         found = list(pieces(path, "text"))
         assert "".join(piece for piece, *_ in found) == text
         assert [first for _, first, *_ in found] == [True] + [False] * (len(found) - 1)
         assert sum(size for *_, size in found) == path.stat().st_size
+        # Newer vocabularies than this one have a token for both characters of a line's end.
+        assert not any(piece.endswith("\r") for piece, *_ in found)
         ids = np.concatenate([encoder.encode(piece) for piece, *_ in found])
         np.testing.assert_array_equal(ids, encoder.encode(text))
     assert len(found) == 1
@@ -198,6 +201,19 @@ def test_files_that_cannot_be_read_are_named(tmp_path, name, content, saying):
         prepare([path], PrepareOptions(out=out, tokenizer="byte"))
     assert str(path) in str(caught.value)
     assert not list(out.glob("*")) and not list(out.glob(".*"))
+
+
+def test_an_empty_text_is_named_before_others_are_read(tmp_path, vocabulary):
+    (tmp_path / "a.txt").write_text("to be")
+    (tmp_path / "b.txt").touch()
+    done = []
+    with pytest.raises(DataError, match=r"b\.txt is empty"):
+        prepare(
+            [tmp_path / "a.txt", tmp_path / "b.txt"],
+            PrepareOptions(out=tmp_path / "out", vocabulary=vocabulary),
+            lambda *so_far: done.append(so_far),
+        )
+    assert not done
 
 
 def test_a_full_disk_names_the_shard(tmp_path, monkeypatch):
