@@ -31,6 +31,10 @@ class Shape(Protocol):
     def context(self) -> int: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def products(self) -> str | None: ...
+    @property
+    def activations(self) -> str | None: ...
 
 
 Cache = Sequence[Any]
@@ -46,7 +50,8 @@ def uncached(attention: Callable[..., Any]) -> Attend:
 
 
 def init_cache(config: Shape, batch: int, length: int) -> list[dict[str, Any]]:
-    """An empty cache of `length` positions: for each layer keys and values, in the model's dtype.
+    """An empty cache of `length` positions: for each layer keys and values, in the dtype that the
+    model's linear layers give: its own, or float32 where factors of products are rounded.
 
     Each is [batch, groups, length, head_dim]. Raises ConfigError where it exceeds the context.
     """
@@ -56,9 +61,9 @@ def init_cache(config: Shape, batch: int, length: int) -> list[dict[str, Any]]:
             f"got batch {batch} and length {length}"
         )
     shape = (batch, config.groups, length, config.head_dim)
+    dtype = config.activations or (config.dtype if config.products is None else "float32")
     return [
-        {name: jnp.zeros(shape, config.dtype) for name in ("keys", "values")}
-        for _ in range(config.layers)
+        {name: jnp.zeros(shape, dtype) for name in ("keys", "values")} for _ in range(config.layers)
     ]
 
 

@@ -725,11 +725,13 @@ def test_the_best_checkpoint_gives_way_to_a_better_one_alone(tmp_path, base, cha
         begin(options(tmp_path, base, chats))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "fp16"])
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "fp16", "mixed"])
 def test_products_may_have_another_dtype_than_a_narrow_base(tmp_path, base, chats, dtype):
     assert fxad_nn.load(base).config.dtype == "bfloat16"
-    tuned = finetune(options(tmp_path, base, chats, steps=2, eval_every=0, dtype=dtype))
+    more = {"eval_every": 0, "sample_every": 1, "sample_tokens": 2}
+    tuned = finetune(options(tmp_path, base, chats, steps=2, dtype=dtype, **more))
     assert np.isfinite(tuned.result.val_loss)
+    assert (tmp_path / "run" / "samples.jsonl").is_file()
     assert (loss_scale(tuned.result.run.state) is not None) == (dtype == "fp16")
 
 

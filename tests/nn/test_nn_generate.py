@@ -11,6 +11,7 @@ from fxad_nn import models
 from fxad_nn.cache import init_cache
 from fxad_nn.errors import ConfigError, DataError
 from fxad_nn.generate import cast, generate, next_token
+from fxad_nn.precision import in_precision, products_of
 from fxad_nn.sampling import draw
 from fxad_nn.spec import init_params
 
@@ -49,6 +50,26 @@ def test_logits_are_those_without_a_cache(name, changes, pieces):
     expected = np.asarray(models.family(config).forward(params, tokens, config))
     assert np.abs(expected).max() > 0.5
     np.testing.assert_allclose(np.concatenate(found, 1), expected, atol=3e-5)
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "fp16", "mixed"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(("name", "changes"), FAMILIES[:2])
+def test_a_cache_holds_what_products_in_any_precision_give(name, changes, dtype, precision):
+    """A narrow model whose products have another precision is sampled while it is tuned."""
+    config, params = model(name, **changes)
+    params, config = cast(params, config, dtype)
+    config = in_precision(replace(config, products=products_of(precision)), precision)
+    tokens, cache = tokens_of((2, 6)), init_cache(config, batch=2, length=8)
+    found, position = [], 0
+    for size in (4, 1, 1):
+        part = tokens[:, position : position + size]
+        logits, cache = models.decode(params, cache, part, position, config)
+        found.append(np.asarray(logits, np.float32))
+        position += size
+    expected = np.asarray(models.family(config).forward(params, tokens, config), np.float32)
+    # Logits up to about 4, through two blocks of numbers with 8 bits.
+    np.testing.assert_allclose(np.concatenate(found, 1), expected, atol=0.1)
 
 
 @pytest.mark.parametrize(("name", "changes"), FAMILIES)
