@@ -151,7 +151,7 @@ def finetune_recipe(**given: Any) -> FinetuneOptions:
     habits: dict[str, Any] = {"learning_rate": 2e-4} if given.get("lora") is not None else {}
     if given.get("quantize") is not None:
         # Merging takes the whole model's memory; what blocks keep would be most of what is left.
-        habits |= {"save": "adapter", "recompute": True}
+        habits |= {"save": "adapter", "recompute": not given.get("offload", False)}
     if given.get("dpo") and given.get("lora") is None:
         habits["learning_rate"] = 1e-6
     return build(FinetuneOptions, {**habits, **given}, "options")

@@ -799,6 +799,16 @@ def test_a_resumed_run_has_steps_of_its_own(brief):
     )
 
 
+def test_a_quantised_base_recomputes_blocks_unless_it_offloads_them():
+    small = {"lora": 4, "quantize": "nf4"}
+    assert finetune_recipe(**small).recompute
+    offloaded = finetune_recipe(**small, offload=True)
+    assert (offloaded.offload, offloaded.recompute) == (True, False)
+    assert not finetune_recipe(**small, recompute=False).recompute
+    with pytest.raises(ConfigError, match="`offload` must be left out with `recompute`"):
+        finetune_recipe(**small, offload=True, recompute=True)
+
+
 def test_fewer_than_no_examples_cannot_be_shown(tmp_path, base, chats):
     with pytest.raises(ConfigError, match="count must be 0 or more"):
         list(preview(options(tmp_path, base, chats), -1))
