@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tracemalloc
 
 import pytest
@@ -117,7 +118,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     assert said(tmp_path / "x") == f"{tmp_path / 'x'} is missing"
     assert said(tmp_path) == f"{tmp_path} is no file"
     assert "cannot be read: File name too long" in said(tmp_path / ("x" * 300))
-    assert "cannot be read: embedded null byte" in said(tmp_path / "a\0b")
+    assert re.search("cannot be read: .*embedded null", said(tmp_path / "a\0b"))
     (tmp_path / "loop").symlink_to("loop")
     assert "loop is missing" in said(tmp_path / "loop")
 

@@ -63,7 +63,8 @@ def test_llvms_code_leaves_and_comes_back():
     value, written = compiled(2.0), of_the_library("Anonymous")
     assert of_the_library("Rss") > written + (20 << 20)
     leftovers.give_back()
-    assert of_the_library("Rss") <= written + (1 << 20)
+    # Asking for a page brings those beside it: 2 MiB where the file lies so in Linux's memory.
+    assert of_the_library("Rss") <= written + (8 << 20)
     assert of_the_library("Anonymous") == written  # what the loader has written stays
     assert compiled(4.0) == 2 * value
 
