@@ -36,7 +36,7 @@ KINDS = "float complex"
 ULP = {"f16": 8, "bf16": 8, "f32": 512, "f64": 512, "c64": 512, "c128": 512}
 PART = 1 << 15  # elements of an operand from which threads divide its matrices
 # Of more rows and columns than FEW_ROWS, OpenBLAS divides a matrix; to MANY_ROWS it should not.
-FEW_ROWS, MANY_ROWS = 16, 512
+FEW_ROWS, MANY_ROWS = 16, 256
 
 
 def mm(a: Value, b: Value) -> Value:
@@ -168,8 +168,11 @@ def _at_once(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Call
     """
 
     def divided(*arrays: np.ndarray, **params: Any) -> Any:
-        over = axes or _axes(params)
-        first, inner = arrays[0], 2 if over is None else -min(over)
+        over, first = axes or _axes(params), arrays[0]
+        alone = over is None and FEW_ROWS < max(first.shape[-2:]) <= MANY_ROWS
+        if first.size < PART and not alone:
+            return run(*arrays, **params)
+        inner = 2 if over is None else -min(over)
         leading, threads = first.shape[: first.ndim - inner], cores.get_num_threads()
         whole = partial(run, **params)
         if leading and threads > 1 and first.size >= PART and max(leading) > 1:
@@ -179,7 +182,7 @@ def _at_once(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Call
             whole = partial(_joined, jobs, axis)
         else:
             whole = partial(whole, *arrays)
-        if over is not None or not FEW_ROWS < max(first.shape[-2:]) <= MANY_ROWS:
+        if not alone:
             return whole()
         with blas.one_thread():
             return whole()
