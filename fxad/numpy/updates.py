@@ -296,7 +296,12 @@ def _length(plan: Plan, axis: int) -> int:
 
 
 def _set_basic(value: Array, plan: Plan, update: Array, monoid: str) -> Array:
-    """A block written with pad and select: no gather is needed for basic slices."""
+    """A block written with pad and select: no gather is needed for basic slices.
+
+    A contiguous one is an op of its own, which changes it in place; but as a choice at every
+    element if it is most of the array, which fuses with what gives its elements: an array that
+    those are read from would be copied first.
+    """
     target = _layout_shape(value.type, plan)
     if result_shape("at[...]", [update.shape, target]) != target:
         raise ShapeError(f"at[...]: values {update.type} do not broadcast to shape {target}")
@@ -304,7 +309,8 @@ def _set_basic(value: Array, plan: Plan, update: Array, monoid: str) -> Array:
     update = OPS["reshape"](spread_to(update, target), shape=block_shape)
     if plan.reversed_axes:
         update = OPS["reverse"](update, axes=tuple(sorted(plan.reversed_axes)))
-    if all(s == 1 for s in plan.steps) and monoid == "set" and 0 not in block_shape:
+    most = value.size > update.size > value.size // 2
+    if monoid == "set" and all(s == 1 for s in plan.steps) and 0 not in block_shape and not most:
         starts = [Concrete(np.asarray(s, dt.index_dtype(s))) for s in plan.starts]
         return OPS["dynamic_update"](value, update, *starts)
     if 0 in block_shape:
