@@ -181,7 +181,8 @@ class Factoring:
 
     cholesky: rows x rows -> its lower factor. triangular_solve: rows x rows, rows x columns -> x,
     with the `lower` or upper triangle, `unit` with ones on its diagonal. solve: the same with a
-    whole matrix. slogdet: rows x rows -> the determinant's sign, and the logarithm of its size. qr:
+    whole matrix. slogdet: rows x rows -> the determinant's sign, and the logarithm of its size. lu:
+    rows x rows -> L and U in one matrix, rows exchanged and their order. qr:
     rows x columns -> orthogonal factors, the first with `basis` columns.
     """
 

@@ -107,6 +107,7 @@ def bf16_unit(features: Iterable[str]) -> str:
 
 CHOLESKY_ROWS = 1024  # of a factor that one thread makes; of more, LAPACK's is left to all threads
 LU_ROWS = 512  # of a matrix with pivots: every thread has scratch for one, 2 MB of float64
+LU_FACTOR_ROWS = 2048  # of one that is wanted itself, which NumPy has no function for
 # An LU factor in each lane: most rows, and numbers of a matrix and its right sides, 72 KB of lanes.
 LU_LANE_ROWS, LU_LANE_NUMBERS = 32, 1152
 QR_ROWS = 32  # rows and columns of orthogonal factors

@@ -6,11 +6,13 @@ v, w = eigh(a)      # vectors first, unlike fxad.numpy.linalg.eigh
 from __future__ import annotations
 
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Any
 
+from fxad.api.compiled import interpreting
 from fxad.api.custom import custom_jvp
+from fxad.api.jit import jit
 from fxad.core.errors import BadArgument, ShapeError, TypeMismatch
 from fxad.ir.program import OPS
 from fxad.lax.loops import scan, while_loop
@@ -27,6 +29,9 @@ from fxad.numpy.products import matmul
 from fxad.numpy.reductions import argmax, sum
 from fxad.numpy.selection import take_along_axis
 from fxad.trace.array import Array
+from fxad.trace.tracer import staging
+
+_LARGE_LU = 1 << 10  # elements of matrices from which compiling pays off
 
 
 class EigImplementation(Enum):
@@ -353,7 +358,15 @@ def lu(x: Any) -> tuple[Array, Array, Array]:
     (value,) = promoted("lu", x, inexact=True, numbers=False)
     if value.ndim >= 2 and value.shape[-1] != value.shape[-2]:
         return vectorize(_rectangular_lu, signature="(m,n)->(m,n),(k),(m)")(value)
+    if value.size >= _LARGE_LU and not (staging() or interpreting()):
+        return _compiled_lu()(value)
     return OPS["lu"](value)
+
+
+@cache
+def _compiled_lu() -> Any:
+    """Outside jit too, since its reference works column by column in Python."""
+    return jit(OPS["lu"])
 
 
 def _rectangular_lu(a: Array) -> tuple[Array, Array, Array]:

@@ -16,6 +16,7 @@ import numpy as np
 from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError, TypeMismatch
 from fxad.core.types import ArrayType
+from fxad.ir.loops import Factoring
 from fxad.ops.base import Primitive, case, fails, only
 from fxad.ops.matrices.base import check_matrix, flip, host_op, mm, op, places, regular, triangle
 from fxad.ops.matrices.factor import triangular_solve
@@ -80,6 +81,7 @@ lu = host_op(
     "lu",
     _lu,
     _lu_type,
+    lambda a: Factoring("lu", a.dtype, math.prod(a.shape[:-2]), *a.shape[-2:]),
     doc="Factors of a[perm] = L @ U in one matrix (L has a unit diagonal), row swaps, and perm.",
     jvp=_lu_jvp,
     samples=lambda r: [

@@ -10,12 +10,14 @@ from guarded import MARK, around, guarded
 
 import fxad
 import fxad.numpy as jnp
+from fxad import lax
 from fxad.backend.llvm.factors import calls
 from fxad.backend.llvm.native.engine import host_target
 from fxad.core.config import config
 from fxad.ir.loops import Factoring
 from fxad.ir.orders import LU_ROWS
 from fxad.ir.plan import Host
+from fxad.ir.program import OPS
 
 TARGET = host_target()
 LOWER = ["generic"] if TARGET.isa in ("generic", "neon") else ["avx2", "generic"]
@@ -52,6 +54,34 @@ def test_systems_and_determinants_equal_numpys(n, dtype, lanes):
     eps = np.finfo(dtype).eps
     condition = np.linalg.cond(a.astype(np.float64), 1)
     assert (np.abs(size - expected[1]) < eps * (condition + 4 * np.abs(expected[1]) + 4)).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_factors_with_exchanges_of_rows(n, dtype):
+    """P A = L U, with the pivots of the reference, which are the largest of their columns."""
+    a = _matrices(n, dtype, 3)
+    a[1, :, n // 2] = 0  # singular
+    a[2] = np.round(a[2])  # equal candidates for pivots
+    with fxad.enable_x64(dtype == "float64"):
+        packed, pivots, order = map(np.asarray, fxad.jit(lax.linalg.lu)(a))
+        _, same_pivots, same_order = OPS["lu"].numpy(a)
+    assert packed.dtype == dtype and pivots.dtype == order.dtype == np.int32
+    low, up = np.tril(packed.astype(np.float64), -1) + np.eye(n), np.triu(packed)
+    rows = np.take_along_axis(a, order[..., None], -2)
+    bound = n * np.finfo(dtype).eps * (np.abs(low) @ np.abs(up))  # Higham, 9.3
+    assert (np.abs(low @ up - rows) <= bound + 1e-30).all()
+    assert np.abs(low).max() <= 1 + 2 * np.finfo(dtype).eps
+    np.testing.assert_array_equal(pivots[:2], same_pivots[:2])
+    np.testing.assert_array_equal(order[:2], same_order[:2])
+
+
+def test_large_factors_run_compiled_outside_jit():
+    a = _matrices(40, "float32", 2)
+    for found, wanted in zip(
+        lax.linalg.lu(jnp.asarray(a)), fxad.jit(lax.linalg.lu)(a), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def called(kind: str, group: str, arrays: list, numbers: tuple[int, ...], call: calls.Call) -> None:
@@ -91,6 +121,11 @@ def test_nothing_outside_of_the_arrays_is_touched(n, dtype, offset, lanes):
     call = _call(Factoring("slogdet", a.dtype, lanes, n, n))
     called("slogdet", call.group, [a, sign, size], call.numbers, call)
     np.testing.assert_array_equal(sign, np.linalg.slogdet(a.astype(np.float64))[0])
+    packed = guarded(np.full_like(a, np.nan), offset)
+    pivots, order = (guarded(np.full((lanes, n), -1, np.int32), offset) for _ in range(2))
+    call = _call(Factoring("lu", a.dtype, lanes, n, n))
+    called("lu", call.group, [a, packed, pivots, order], call.numbers, call)
+    np.testing.assert_array_equal(np.sort(order), np.tile(np.arange(n), (lanes, 1)))
 
 
 @pytest.mark.parametrize("n", [4, 19, 67])

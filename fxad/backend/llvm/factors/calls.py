@@ -29,7 +29,7 @@ from fxad.backend.llvm.factors.lu import BLOCK, write_lu
 from fxad.backend.llvm.factors.lu_lanes import write_lanes_slogdet, write_lanes_solve
 from fxad.backend.llvm.factors.orthogonal import write_qr
 from fxad.backend.llvm.factors.panels import panel_vectors, write_panels
-from fxad.backend.llvm.factors.systems import write_slogdet, write_solve
+from fxad.backend.llvm.factors.systems import write_factors, write_slogdet, write_solve
 from fxad.backend.llvm.factors.triangles import write_triangular_solve
 from fxad.backend.llvm.native.engine import compose
 from fxad.backend.llvm.native.library import stored_module
@@ -38,6 +38,7 @@ from fxad.core.record import record, replace
 from fxad.ir.loops import Factoring, Fourier
 from fxad.ir.orders import (
     CHOLESKY_ROWS,
+    LU_FACTOR_ROWS,
     LU_LANE_NUMBERS,
     LU_LANE_ROWS,
     LU_ROWS,
@@ -60,6 +61,10 @@ def _write_rows(library: Library) -> None:
     write_slogdet(library, lu)
 
 
+def _write_factors(library: Library) -> None:
+    write_factors(library, write_lu(library, write_panels(library)))
+
+
 def _write_lanes(library: Library) -> None:
     write_lanes_solve(library)
     write_lanes_slogdet(library)
@@ -70,6 +75,7 @@ _FOURIER = ("fourier_rows", "fourier_columns", "fourier_steps")
 _GROUPS: dict[str, tuple[Callable[[Library], None], tuple[str, ...]]] = {
     "triangles": (_write_triangles, ("cholesky", "triangular_solve")),
     "rows": (_write_rows, ("solve", "slogdet")),
+    "factors": (_write_factors, ("lu",)),
     "lanes": (_write_lanes, ("solve", "slogdet")),
     "orthogonal": (write_qr, ("qr",)),
     "fourier": (partial(write_fourier, radices=COMMON), _FOURIER),
@@ -128,6 +134,8 @@ def _factor_call(what: Factoring, target: Target) -> Call | None:
         return _triangle(what, target)
     if what.kind == "qr":
         return _orthogonal(what, target)
+    if what.kind == "lu":
+        return _by_rows(what, target) if what.rows <= LU_FACTOR_ROWS else None
     if _fits_lanes(what):
         return _in_lanes(what, target)
     return _by_rows(what, target) if what.rows <= LU_ROWS else None
@@ -186,7 +194,9 @@ def _by_rows(what: Factoring, target: Target) -> Call:
     line = (-(-n // width) | 1) * width
     cost = what.lanes * n * (40 + 0.6 * n + n * (n / 3 + k) / width / 5)
     scratch = (n + BLOCK) * line * what.dtype.itemsize + 8 * n
-    return _call("rows", what, target, what.lanes, cost, (n, k), scratch)
+    return _call(
+        "factors" if what.kind == "lu" else "rows", what, target, what.lanes, cost, (n, k), scratch
+    )
 
 
 def _call(group: str, what: Factoring, target: Target, *rest: Any) -> Call:

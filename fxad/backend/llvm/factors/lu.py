@@ -56,9 +56,17 @@ def exchanged_with(code: Code, swaps: str, k: str) -> str:
     return f.op(f"load i64, ptr {f.offset(swaps, f.mul(k, 8))}")
 
 
+def divisor(code: Code, at: str) -> Vec:
+    """The pivot at an address, by which numbers below it are divided; 1 for a pivot of 0, whose
+    row is zeros: what is below stays as it is."""
+    pivot = code.scalar(at)
+    zero = code.flag(code.f.op(f"fcmp oeq {code.kind} {pivot.text}, 0.0"))
+    return zero.where(code.const(1.0), pivot)
+
+
 def write_lu(library: Library, panels: Panels) -> str:
     """The name of the function that copies a matrix to w and factors it there."""
-    name = f"fx_lu_{library.dtype.name}"
+    name = f"fx_lu_rows_{library.dtype.name}"
     params = [("ptr", "a"), ("ptr", "w"), ("i64", "n"), ("i64", "line"), ("ptr", "swaps")]
     code = library.function(name, params, "internal")
     f = code.f
@@ -179,7 +187,7 @@ def _swap_columns(code: Code, k: str, best: str, stop: str, factors: str) -> Non
 def _divide(code: Code, k: str, top: str, stop: str, factors: str) -> None:
     """What is subtracted of row k from the rows below it: their numbers over the pivot."""
     f = code.f
-    pivot = code.scalar(f.offset(top, f.mul(k, code.size)))
+    pivot = divisor(code, f.offset(top, f.mul(k, code.size)))
 
     def some(i: str, _: object) -> None:
         at = f.offset(factors, f.mul(i, code.size))
@@ -242,7 +250,7 @@ def _multipliers(code: Code, start: str, stop: str, factors: str) -> None:
         at = _factor_at(code, factors, start, k, i)
         given = code.load(at)
         (text,) = f.loop(start, k, 1, subtract, [(given.type, given.text)])
-        pivot = code.scalar(f.offset(top, f.mul(k, "%line")))
+        pivot = divisor(code, f.offset(top, f.mul(k, "%line")))
         code.put(at, code.vector(text) / pivot)
 
     def each(body: Callable[[str, str], None], step: int) -> None:

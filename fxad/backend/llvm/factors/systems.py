@@ -1,15 +1,19 @@
-"""Linear systems and determinants by LU factors of one matrix after the other (lu.py).
+"""Linear systems, determinants and factors by LU factors of one matrix after the other (lu.py).
 
     A P = L U
 
 A x = b is L (U z) = b and x = P z: two triangular systems, and the exchanges of rows of z from the
-last to the first.
+last to the first. The factors with exchanges of rows are those of the transpose:
+
+    A^T P = L U,  D the diagonal of U  ->  P^T A = (U^T D^-1) (D L^T)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fxad.backend.llvm.factors.code import Code, Library, is_singular, nan_if
-from fxad.backend.llvm.factors.lu import call_lu, exchanged_with, lu_scratch
+from fxad.backend.llvm.factors.lu import call_lu, divisor, exchanged_with, lu_scratch
 from fxad.backend.llvm.factors.panels import Panels
 from fxad.backend.llvm.factors.triangles import Triangle, solve_triangle
 from fxad.backend.llvm.math.functions import function as elementary
@@ -68,6 +72,63 @@ def write_slogdet(library: Library, lu: str) -> None:
         code.put(f.offset(signs, offset), none.where(zero, sign))
         least = total.like(float("-inf"))
         code.put(f.offset(logarithms, offset), none.where(least, total))
+
+    f.loop("%begin", "%end", 1, matrix)
+    f.ret()
+
+
+def write_factors(library: Library, lu: str) -> None:
+    """Operands a, factors, exchanged rows, order of rows (int32); number n. Units: matrices. lu:
+    the name of lu.py's function."""
+    code, (a, factors, swaps, order), (n, _) = library.kernel("lu", 4, 2)
+    f, size = code.f, code.size
+    row, scratch = f.mul(n, size), lu_scratch(code, n)
+
+    def integer(at: str) -> str:
+        return f.op(f"load i32, ptr {at}")
+
+    def put(at: str, value: str) -> None:
+        f.line(f"store i32 {value}, ptr {at}")
+
+    def each(body: Callable[[str, str], None]) -> None:
+        f.loop(0, n, 1, lambda i, _: f.loop(0, n, 1, lambda j, _: body(i, j)) and None)
+
+    def matrix(number: str, _: object) -> None:
+        given, out = (f.offset(p, f.mul(number, f.mul(n, row))) for p in (a, factors))
+        exchanged, rows = (f.offset(p, f.mul(number, f.mul(n, 4))) for p in (swaps, order))
+
+        def number_at(start: str, line: str, i: str, j: str) -> str:
+            return f.offset(start, f.add(f.mul(i, line), f.mul(j, size)))
+
+        each(
+            lambda i, j: code.put(
+                number_at(out, row, j, i), code.scalar(number_at(given, row, i, j))
+            )
+        )
+        call_lu(code, lu, out, n, scratch)
+
+        def factor(i: str, j: str) -> None:
+            known = code.scalar(number_at("%scratch", scratch.line, j, i))
+            line = f.op(f"icmp slt i64 {i}, {j}")
+            least = f.op(f"select i1 {line}, i64 {i}, i64 {j}")
+            pivot = divisor(code, number_at("%scratch", scratch.line, least, least))
+            own = f.op(f"icmp eq i64 {i}, {j}")
+            found = code.flag(line).where(known * pivot, known / pivot)
+            code.put(number_at(out, row, i, j), code.flag(own).where(known, found))
+
+        each(factor)
+        f.loop(
+            0, n, 1, lambda i, _: put(f.offset(rows, f.mul(i, 4)), f.op(f"trunc i64 {i} to i32"))
+        )
+
+        def exchange(i: str, _: object) -> None:
+            other = exchanged_with(code, scratch.swaps, i)
+            put(f.offset(exchanged, f.mul(i, 4)), f.op(f"trunc i64 {other} to i32"))
+            places = [f.offset(rows, f.mul(k, 4)) for k in (i, other)]
+            for place, value in zip(places, reversed([integer(p) for p in places]), strict=True):
+                put(place, value)
+
+        f.loop(0, n, 1, exchange)
 
     f.loop("%begin", "%end", 1, matrix)
     f.ret()
