@@ -45,7 +45,7 @@ from fxad_nn.optim import averaged
 from fxad_nn.options import add_options, build, option, parse, path_of
 from fxad_nn.plot import draw
 from fxad_nn.prepare import PrepareOptions, prepare
-from fxad_nn.recipe import TrainOptions, recipe
+from fxad_nn.recipe import MOST, TrainOptions, recipe
 from fxad_nn.run import Run, fxad_version, saved_optimizer
 from fxad_nn.run_file import joined, read_options
 from fxad_nn.samples import latest
@@ -358,6 +358,8 @@ def _sample(given: dict[str, Any], output: Output) -> int:
         raise ConfigError(f"--dtype must be one of {', '.join(DTYPES)}, got {options.dtype}{hint}")
     if options.seed < 0:
         raise ConfigError(f"--seed must be 0 or more, got {options.seed}")
+    if options.seed > MOST:
+        raise ConfigError(f"--seed must be at most {MOST}, got {options.seed}")
     if options.system is not None and not options.chat:
         raise ConfigError("--system is for a conversation: give --chat too")
     if not directory.is_dir():

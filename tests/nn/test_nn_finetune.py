@@ -500,6 +500,8 @@ def test_a_model_answers_in_a_conversation(base, tmp_path, capsys, monkeypatch):
 def test_sampling_takes_the_seeds_that_training_takes(base, capsys):
     assert main(["sample", str(base), "--seed", "-1"]) == 2
     assert "--seed must be 0 or more, got -1" in capsys.readouterr().err
+    assert main(["sample", str(base), "--seed", str(1 << 70)]) == 2
+    assert f"--seed must be at most {1 << 53}, got {1 << 70}" in capsys.readouterr().err
 
 
 def test_answers_end_and_long_conversations_lose_their_oldest_turns(base, monkeypatch):

@@ -1,1 +1,2 @@
-"""Loops over elements: stages of every kind but products and attention, row sweeps, sorting."""
+"""Loops over elements: stages of every kind but products and attention, row sweeps, sorting,
+interiors without conditions."""
