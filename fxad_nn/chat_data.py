@@ -341,9 +341,11 @@ def _preference_record(value: Any) -> Made:
         if type(answers[0]) is str:
             raise Mismatch("does not hold prompt; only two whole lists of messages need none")
         prompt, answers = _apart(*answers)
-    elif type(answers[0]) is not str and all(_is_asked(prompt, answer) for answer in answers):
-        prompt, answers = _apart(*answers)  # whole conversations, beside what they begin with
-    if _system(found):
+    elif type(answers[0]) is not str:
+        prompt = _as_messages(prompt, "user")
+        parts = [_after(prompt, answer) for answer in answers]
+        prompt, answers = max((begin for begin, _ in parts), key=len), [rest for _, rest in parts]
+    if _system(found) and (type(prompt) is str or prompt[:1] != _system(found)):
         prompt = [*_system(found), *_as_messages(prompt, "user")]
     chosen, rejected = answers
 
@@ -357,13 +359,18 @@ def _preference_record(value: Any) -> Made:
     return made
 
 
-def _is_asked(prompt: str | list[Message], messages: list[Message]) -> bool:
-    """Whether the prompt is what messages begin with, so that before them it would be asked twice;
-    before a text may stand what the system says."""
-    if type(prompt) is not str:
-        return 0 < len(prompt) < len(messages) and messages[: len(prompt)] == prompt
-    said = [message for message in messages[:-1] if message["role"] != "system"]
-    return bool(said) and said[0]["role"] == "user" and said[0]["content"] == prompt
+def _after(prompt: list[Message], answer: list[Message]) -> tuple[list[Message], list[Message]]:
+    """A prompt, and an answer without it: some are whole conversations, which begin with the
+    prompt. What the system says may stand before it in one of them, or in both."""
+    asked, said = (
+        [m for m in messages if m["role"] != "system"] for messages in (prompt, answer[:-1])
+    )
+    if not asked or said[: len(asked)] != asked:
+        return prompt, answer
+    begin = answer.index(asked[-1]) + 1
+    while [m for m in answer[:begin] if m["role"] != "system"] != asked:
+        begin += 1
+    return max(prompt, answer[:begin], key=len), answer[begin:]
 
 
 def _apart(

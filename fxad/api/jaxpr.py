@@ -233,7 +233,7 @@ def _aval(type_: Type) -> Any:
 
 
 class SourceInfo(str):
-    """The line that an equation is of. A traceback of it there is none."""
+    """The line that an equation is of; there is no traceback."""
 
     __slots__ = ()
     traceback = None

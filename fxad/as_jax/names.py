@@ -194,6 +194,7 @@ DIFFERS: dict[str, str] = {
     ),
     "jax.experimental.sparse.sparsify": "the function itself: there are no sparse arrays",
     "jax.interpreters.partial_eval.DynamicJaxprTracer": "the class of all tracers",
+    "jax._src.source_info_util.user_context": "accepted, without effect",
     "jax.interpreters.batching.register_vmappable": (
         "without effect: `vmap` takes values of the class as the pytrees they are"
     ),
@@ -242,7 +243,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (r"jax\.(smap|distributed.*|make_array_from_single.*|auto_pcast)", _DEVICES),
     (r"jax\.(Ref|ref|ref\..*|new_ref|empty_ref|free_ref|freeze)", _REFS),
     (r"jax\.(ffi.*|lib|export.*|print_environment_info|memory)", _XLA),
-    (r"jax\.experimental\.pallas.*", "there are no kernels of one's own: fxad makes them"),
+    (r"jax\.experimental\.pallas.*", "kernels cannot be written by hand: fxad generates them"),
     (r"jax\.experimental\.(shard.*|mesh_utils.*|layout.*|custom_partitioning.*)", _DEVICES),
     (r"jax\.experimental\.(compute_on|control_deps|serialize_exec|xla|buffer|comp|mos).*", _XLA),
     (r"jax\.lax\.(pbroadcast|pcast|precv|psend|ragged_all_to_all|all_gather_.*)", _DEVICES),

@@ -16,8 +16,8 @@ from fxad.core.errors import BadArgument
 
 
 def on_one_device(function: Callable[..., Any], keywords: Sequence[str]) -> Callable[..., Any]:
-    """The function with keywords that name a place or a group of lanes: None, () for no axes, or
-    the place there is. Raises BadArgument, when it is called, for another."""
+    """The function with keywords that name a place or a group of lanes: None, no axes, or the
+    place there is. Raises BadArgument, when it is called, for another."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -29,7 +29,8 @@ def on_one_device(function: Callable[..., Any], keywords: Sequence[str]) -> Call
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         for keyword in new:
-            if (value := kwargs.pop(keyword, None)) is None or value == ():
+            value = kwargs.pop(keyword, None)
+            if value is None or (keyword == "reduce_axes" and not len(value)):
                 continue
             if not keyword.endswith("sharding"):
                 name = getattr(function, "__name__", "function")

@@ -95,7 +95,9 @@ class Primitive(jaxpr.Primitive):
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """rule(*avals, **params) is the result's ShapedArray, or a list of them."""
-        self.def_effectful_abstract_eval(lambda *avals, **params: (rule(*avals, **params), ()))
+        self.def_effectful_abstract_eval(
+            lambda *avals, **params: (rule(*avals, **params), frozenset())
+        )
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,8 +27,15 @@ _NAMES = (
     "openblas_{}_num_threads64_",
     "openblas_{}_num_threads",
 )
+
+
+class _Thread(threading.local):
+    inside = 0  # blocks
+
+
 _lock = system.free_in_children(threading.Lock())
-_inside = 0  # threads of Python that are in a block
+_thread = _Thread()
+_inside = 0  # blocks of all threads
 _before = 1
 
 
@@ -58,6 +65,7 @@ def one_thread() -> Iterator[None]:
     tell, put = functions
     with _lock:
         _inside += 1
+        _thread.inside += 1
         if _inside == 1:
             _before = tell()
             put(1)
@@ -66,6 +74,7 @@ def one_thread() -> Iterator[None]:
     finally:
         with _lock:
             _inside -= 1
+            _thread.inside -= 1
             if _inside == 0 and tell() == 1:
                 put(_before)
 
@@ -73,10 +82,11 @@ def one_thread() -> Iterator[None]:
 def _forked() -> None:
     """In a forked child: the blocks of other threads never end."""
     global _inside
-    functions = _functions() if _inside else None
-    if functions is not None:
+    if _inside and not _thread.inside:
+        functions = _functions()
+        assert functions is not None
         functions[1](_before)
-    _inside = 0
+    _inside = _thread.inside
 
 
 system.at_fork(child=_forked)

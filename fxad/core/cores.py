@@ -16,6 +16,7 @@ nodes are far apart, one process per node (`numactl --cpunodebind=0 --membind=0`
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -59,13 +60,14 @@ system.at_fork(child=_known_default.cache_clear)
 
 def at_once(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
     """What jobs return that let go of Python's lock: the first runs here, the others in a thread
-    each. Raises what one of them raised, when all have ended."""
+    each. Raises what one of them raised, when all have ended; Ctrl-C does not wait for them."""
     results: dict[int, Result] = {}
     errors: list[BaseException] = []
+    contexts = [contextvars.copy_context() for _ in jobs]  # NumPy keeps its modes of errors there
 
     def run(number: int) -> None:
         try:
-            results[number] = jobs[number]()
+            results[number] = contexts[number].run(jobs[number])
         except BaseException as error:
             errors.append(error)
 

@@ -25,7 +25,8 @@ from typing import Any
 INDENT = "    "
 # What the names of our files begin with, as frames know them: of modules, which are not where they
 # lie if byte code alone was installed, and of compiled source.
-PACKAGE = os.path.dirname(os.path.dirname((lambda: None).__code__.co_filename)) + os.sep
+_PLACE = os.path.dirname(os.path.dirname((lambda: None).__code__.co_filename))
+PACKAGE = (_PLACE or "<no package>") + os.sep
 FILES = "<fxad "
 
 

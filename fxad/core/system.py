@@ -63,14 +63,16 @@ _free_in_children: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def free_in_children(lock: Lock) -> Lock:
     """The lock, which a forked child finds free: a thread that held it stayed behind, and would
-    never release it there. What it guards must be whole between any two lines of Python."""
+    never release it there. An RLock of the thread that forks stays its own. What it guards must be
+    whole between any two lines of Python."""
     _free_in_children.add(lock)
     return lock
 
 
 def _free() -> None:
     for lock in _free_in_children:
-        lock._at_fork_reinit()  # as Python's own modules do with theirs
+        if not (hasattr(lock, "_is_owned") and lock._is_owned()):
+            lock._at_fork_reinit()  # as Python's own modules do with theirs
 
 
 at_fork(child=_free)

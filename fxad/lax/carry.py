@@ -223,7 +223,7 @@ def with_forwarded(
 
 def _settled(type_: ArrayType, weak: bool, out: Type, out_weak: bool) -> tuple[ArrayType, bool]:
     """The type and weakness a carry leaf should go in with, given what came out. One that had to
-    take another dtype keeps it as arrays do: it is weak no more, as in JAX."""
+    take another dtype keeps it as arrays do: it is no longer weak, as in JAX."""
     if not weak or (out.dtype == type_.dtype and out_weak):
         return type_, weak
     dtype, still_weak = promote((type_.dtype, True), (out.dtype, out_weak))

@@ -65,7 +65,7 @@ def unique(
         found = _distinct(value_of(ar, "unique"), axis, equal_nan, size, fill_value)
         return _chosen(found[:4], flags)
     values = known_values(ar, "unique", _HINT)
-    if axis is not None and dt.is_inexact(values.dtype) and np.isnan(values).any():
+    if axis is not None and dt.is_float(values.dtype) and np.isnan(values).any():
         # NumPy compares slices as records, whose NaNs are never equal, and in no order.
         at_axis = axis_index(axis, values.ndim, "unique")
         found = _distinct(Concrete(values), axis, equal_nan, values.shape[at_axis])

@@ -79,6 +79,15 @@ def test_lu_solve(trans: int) -> None:
         near((matrices @ x[..., None])[..., 0], np.broadcast_to(b, (2, 4)))
 
 
+@pytest.mark.parametrize("shape", [(3,), (5,), (2, 3), ()], ids=str)
+@pytest.mark.parametrize("trans", [0, 2])
+def test_lu_solve_of_other_rows(shape: tuple[int, ...], trans: int) -> None:
+    with pytest.raises(ShapeError, match=r"lu_solve: factors \(4, 4\) and .* do not go together"):
+        linalg.lu_solve(linalg.lu_factor(A), np.ones(shape), trans)
+    with pytest.raises(BadArgument, match="trans must be 0, 1 or 2, got 3"):
+        linalg.lu_solve(linalg.lu_factor(A), np.ones(4), 3)
+
+
 @pytest.mark.parametrize("lower", [True, False])
 def test_cholesky_and_triangular_systems(lower: bool) -> None:
     factor = np.asarray(linalg.cholesky(S, lower))

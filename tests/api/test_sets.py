@@ -119,3 +119,9 @@ def test_what_one_of_two_has_may_be_nan(a, b):
     a, b = np.array(a, np.float32), np.array(b, np.float32)
     found = fxad.jit(lambda a, b: jnp.setxor1d(a, b, size=6, fill_value=9))(a, b)
     same(found, padded(np.setxor1d(a, b), 6, 9))
+
+
+def test_complex_slices_with_nan_are_numpys():
+    a = np.array([[complex(1, np.nan), 2], [3, 4], [3, 4]])
+    found = jnp.unique(jnp.asarray(a.astype(np.complex64)), axis=0)
+    assert found.shape == (2, 2) and np.isnan(np.asarray(found)).sum() == 1

@@ -212,7 +212,7 @@ def test_names_of_axes_that_jax_refuses():
 import jax, pytest
 f = lambda x: (x**2).sum()
 assert jax.grad(f, reduce_axes=())(3.0) == jax.value_and_grad(f, reduce_axes=())(3.0)[1] == 6
-assert jax.vjp(f, 3.0, reduce_axes=())[1](1.0) == (6,)
+assert jax.vjp(f, 3.0, reduce_axes=[])[1](1.0) == (6,)
 for call in (jax.grad, jax.value_and_grad):
     with pytest.raises(ValueError, match="reduce_axes"):
         call(f, reduce_axes=("batch",))(3.0)

@@ -11,6 +11,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.core import blas, cores
+from fxad.ir.program import OPS
 from fxad.ops.matrices import base
 
 functions = blas._functions()
@@ -116,6 +117,34 @@ def test_bits_do_not_depend_on_the_threads_that_divide_a_batch(case, monkeypatch
             by_threads.append(fxad.tree.leaves(run(jnp.asarray(x))))
         for one, divided in zip(*by_threads, strict=True):
             np.testing.assert_array_equal(divided, one)
+
+
+def test_threads_have_the_modes_of_errors_that_are_set() -> None:
+    with np.errstate(over="raise"):
+        modes = cores.at_once([lambda: np.geterr()["over"]] * 2)
+    assert modes == ["raise", "raise"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_narrow_results_overflow_in_silence(monkeypatch) -> None:
+    monkeypatch.setattr(base, "PART", 1)
+    monkeypatch.setattr(cores, "get_num_threads", lambda: 4)
+    a = jnp.asarray(np.full((8, 24, 24), 6e4, np.float16))
+    assert np.isinf(np.asarray(jnp.linalg.svd(a)[1])[:, 0]).all()
+
+
+def test_large_matrices_are_left_to_the_threads_of_lapack(monkeypatch) -> None:
+    monkeypatch.setattr(cores, "at_once", None)
+    monkeypatch.setattr(blas, "one_thread", None)
+    a = np.stack([np.eye(base.MANY_ROWS + 1, dtype=np.float32)] * 2)
+    np.testing.assert_array_equal(jnp.linalg.svd(jnp.asarray(a))[1], np.ones(a.shape[:2]))
+
+
+def test_a_transform_over_no_axes() -> None:
+    x = np.ones((400, 128), np.complex64)
+    np.testing.assert_array_equal(fxad.jit(lambda x: jnp.fft.fftn(x, axes=()))(x), x)
+    found = OPS["fft"](jnp.asarray(x), axes=(), inverse=False)
+    np.testing.assert_array_equal(found, x)
 
 
 def test_a_matrix_without_a_solution_spoils_no_other(monkeypatch) -> None:

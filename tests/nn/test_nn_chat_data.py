@@ -101,6 +101,13 @@ def test_a_prompt_beside_whole_conversations_is_asked_once(tmp_path):
         assert only(tmp_path, {"prompt": prompt, **whole}) == wanted
     told = {name: [SYSTEM, *messages] for name, messages in whole.items()}
     assert only(tmp_path, {"prompt": "Hi", **told}) == only(tmp_path, told)
+    # Where one of the two alone repeats the prompt, or is told what the system says.
+    for one, other in (({"chosen": told["chosen"]}, whole), ({"rejected": rude}, told)):
+        found = only(tmp_path, {"prompt": "Hi", **other, **one})
+        assert found == only(tmp_path, told)
+    assert only(tmp_path, {"prompt": HI[:1], "system": SYSTEM["content"], **told}) == only(
+        tmp_path, told
+    )
     # A question that comes again is not the prompt that was given, but one more.
     more = {"prompt": "Hello", **whole}
     assert len(only(tmp_path, more).chosen.messages) == 3

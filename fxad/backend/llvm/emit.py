@@ -119,9 +119,7 @@ def _point(body: Sequence[ir.Stage], grid: Sequence[ir.Axis], schedule: Schedule
     found = interior(body, extents, schedule.lane_axis, schedule.width)
     if found is None:
         return point
-    inside = _point_of(found.body)
-    roots = [*point.roots, *inside.roots]
-    return replace(point, roots=roots, interior=(found, inside))
+    return replace(point, interior=(found, _point_of(found.body)))
 
 
 def _point_of(body: Sequence[ir.Stage]) -> _Point:
@@ -271,7 +269,8 @@ def _emit_interior(scope: Scope, point: _Point, low: str | int, high: str | int)
     s, (found, inside) = scope.context.schedule, point.interior
     interior_loop(
         scope, found, s.lanes, low, high, s.width, s.unroll, point.roots, point.changing,
-        lambda vectors: _emit_point(vectors, point), lambda vectors: _emit_point(vectors, inside),
+        lambda vectors: _emit_point(vectors, point), inside.roots,
+        lambda vectors: _emit_point(vectors, inside),
     )  # fmt: skip
 
 

@@ -107,7 +107,8 @@ class Definitions:
         """
         if isinstance(value, _CACHED):
             value = value.__wrapped__
-        value = getattr(value, "plain", value)  # an op's function, without its threads
+        if isinstance(value, types.FunctionType):
+            value = getattr(value, "undivided", value)  # an op's function, without its threads
         simple = self._simple(value)
         if simple is not None:
             return simple

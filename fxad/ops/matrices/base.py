@@ -34,7 +34,7 @@ KINDS = "float complex"
 # LAPACK is backward stable: errors are some n * eps times a condition number. The samples of the
 # contract tests are small and well conditioned, so a few hundred units bound them.
 ULP = {"f16": 8, "bf16": 8, "f32": 512, "f64": 512, "c64": 512, "c128": 512}
-PART = 1 << 15  # elements of an operand from which threads divide its matrices
+PART = 1 << 15  # elements of an operand that are enough for a thread
 # Of more rows and columns than FEW_ROWS, OpenBLAS divides a matrix; to MANY_ROWS it should not.
 FEW_ROWS, MANY_ROWS = 16, 256
 
@@ -161,34 +161,40 @@ def _guarded(
 
 def _at_once(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Callable[..., Any]:
     """The same results by several threads, where there is enough to do: each takes some of the
-    leading axes. LAPACK has one thread meanwhile for matrices that several only slow down.
+    leading axes. LAPACK has one thread meanwhile, for matrices that several only slow down; larger
+    ones are left to all of its own.
 
     axes: those that a transform is over, counted from the end, unless they are parameters. What
-    takes matrices has none. `plain` is the function itself, which `to_python` writes.
+    takes matrices has none. `undivided` is the function itself, which `to_python` writes.
     """
 
     def divided(*arrays: np.ndarray, **params: Any) -> Any:
-        over, first = axes or _axes(params), arrays[0]
-        alone = over is None and FEW_ROWS < max(first.shape[-2:]) <= MANY_ROWS
-        if first.size < PART and not alone:
+        first, over = arrays[0], _axes(params) if axes is None else axes
+        rows = max([max(a.shape[-2:]) for a in arrays]) if over is None else 0
+        alone = FEW_ROWS < rows <= MANY_ROWS
+        if rows > MANY_ROWS or over == () or (first.size < 2 * PART and not alone):
             return run(*arrays, **params)
-        inner = 2 if over is None else -min(over)
-        leading, threads = first.shape[: first.ndim - inner], cores.get_num_threads()
-        whole = partial(run, **params)
-        if leading and threads > 1 and first.size >= PART and max(leading) > 1:
-            axis = leading.index(max(leading))
-            parts = [np.array_split(a, min(threads, leading[axis]), axis) for a in arrays]
-            jobs = [partial(whole, *some) for some in zip(*parts, strict=True)]
+        leading = first.shape[: first.ndim - (2 if over is None else -min(over))]
+        most = max(leading, default=1)
+        count = min(most, first.size // PART, cores.get_num_threads())
+        whole = partial(run, *arrays, **params)
+        if count > 1:
+            axis = leading.index(most)
+            parts = [np.array_split(a, count, axis) for a in arrays]
+            jobs = [partial(run, *some, **params) for some in zip(*parts, strict=True)]
             whole = partial(_joined, jobs, axis)
-        else:
-            whole = partial(whole, *arrays)
         if not alone:
             return whole()
         with blas.one_thread():
             return whole()
 
-    divided.plain = run  # type: ignore[attr-defined]
+    divided.undivided = run  # type: ignore[attr-defined]
     return divided
+
+
+def _alone(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Callable[..., Any]:
+    """The function itself, by one thread."""
+    return run
 
 
 def _axes(params: Mapping[str, Any]) -> Sequence[int] | None:
@@ -210,6 +216,7 @@ def host_op(
     function: Callable[..., np.ndarray],
     type: Callable[..., ArrayType],
     factoring: Callable[..., Factoring | Fourier] | None = None,
+    divided: bool = True,
     **rules: Any,
 ) -> Primitive[Array]: ...
 @overload
@@ -218,6 +225,7 @@ def host_op(
     function: Callable[..., tuple[np.ndarray, ...]],
     type: Callable[..., tuple[ArrayType, ...]],
     factoring: Callable[..., Factoring | Fourier] | None = None,
+    divided: bool = True,
     **rules: Any,
 ) -> Primitive[tuple[Array, ...]]: ...
 def host_op(
@@ -225,18 +233,21 @@ def host_op(
     function: Callable[..., Any],
     type: Callable[..., Any],
     factoring: Callable[..., Factoring | Fourier] | None = None,
+    divided: bool = True,
     **rules: Any,
 ) -> Primitive[Any]:
     """Define an op that NumPy computes over leading axes, in the middle of a plan.
 
-    factoring(types, **params): what it computes, for executors that have code for it.
+    factoring(types, **params): what it computes, for executors that have code for it. divided: may
+    threads take some of the matrices each? Not if Python takes steps for all of them together.
     """
+    by_threads = _at_once if divided else _alone
 
     def runner(params: dict[str, Any]) -> Callable[..., tuple[np.ndarray, ...]]:
         return _guarded(partial(function, **params), partial(type, **params))
 
     def loops(types: Sequence[ArrayType], **params: Any) -> HostCall:
-        run: Any = _at_once(runner(params), _axes(params))
+        run: Any = by_threads(runner(params), _axes(params))
         if factoring is not None:
             run.factoring = factoring(*types, **params)
         return HostCall(run)
@@ -252,7 +263,7 @@ def host_op(
     return define(
         name,
         type=type,
-        numpy=_at_once(reference),
+        numpy=by_threads(reference),
         batch=batch,
         loops=loops,
         ulp=ULP,

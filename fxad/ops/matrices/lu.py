@@ -82,6 +82,7 @@ lu = host_op(
     _lu,
     _lu_type,
     lambda a: Factoring("lu", a.dtype, math.prod(a.shape[:-2]), *a.shape[-2:]),
+    divided=False,
     doc="Factors of a[perm] = L @ U in one matrix (L has a unit diagonal), row swaps, and perm.",
     jvp=_lu_jvp,
     samples=lambda r: [
@@ -132,6 +133,7 @@ sylvester: Primitive[Array] = host_op(
     "sylvester",
     _sylvester,
     _sylvester_type,
+    divided=False,  # nor one thread of LAPACK: the system has as many rows as q has elements
     doc="x with a @ x + x @ b = q; NaN where a and -b have an eigenvalue in common.",
     jvp=_sylvester_jvp,
     transpose=lambda ct, args: [None, None, sylvester(flip(args[0]), flip(args[1]), ct)],

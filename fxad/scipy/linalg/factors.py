@@ -174,6 +174,10 @@ def lu_solve(
     right = asarray(b)
     vector = right.ndim in (1, np.ndim(both) - 1)
     right = right[..., None] if vector else right
+    if trans not in (0, 1, 2):
+        raise BadArgument(f"lu_solve: trans must be 0, 1 or 2, got {trans!r}")
+    if right.ndim < 2 or right.shape[-2] != np.shape(both)[-1]:
+        raise ShapeError(f"lu_solve: factors {np.shape(both)} and {np.shape(b)} do not go together")
     if trans == 0:
         half = solve_triangular(both, _rows(right, order), lower=True, unit_diagonal=True)
         out = solve_triangular(both, half)

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from guarded import guarded
 
 import fxad
 import fxad.numpy as jnp
@@ -110,3 +111,11 @@ def test_an_automaton_on_a_torus() -> None:
         wanted = step(np, wanted)
     found = fxad.jit(lambda b: lax.fori_loop(0, 5, lambda _, b: step(jnp, b), b))(start)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("pad", [(0, 3), (0, 2000), (2000, 0)], ids=str)
+def test_rows_of_the_edge_read_nothing_outside_of_an_array(pad) -> None:
+    """What no lane changes is read at the start of a row, where its guard may not hold."""
+    x, y = guarded(draw(1 << 14)), draw(1, 64)
+    found = fxad.jit(lambda x, y: jnp.pad(x, pad)[:, None] * y)(x, y)
+    np.testing.assert_array_equal(found, np.pad(x, pad)[:, None] * y)

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fxad.backend.llvm.elements.scope import Need, Scope
+from fxad.backend.llvm.elements.scope import Need, Scope, inner
 from fxad.backend.llvm.elements.values import hoist
 from fxad.backend.llvm.loops.nest import Vectors, vectors
 from fxad.core import dtypes as dt
@@ -69,7 +69,8 @@ def interior(
         for test, axis, coefficient, const, name, limit in tests
         if axis in settled
     }
-    return Interior(ranges, _simplified(maps, known)) if known else None
+    inside = _simplified(maps, known)
+    return Interior(ranges, inside) if known and inside else None
 
 
 def _tests(
@@ -132,7 +133,8 @@ def _answered(
                 return replace(e, guard=None, fill=None)
             if _is(guard, False):
                 return ir.Const(0, e.dtype) if fill is None else fill
-            return replace(e, guard=guard, fill=fill)
+            if guard is not e.guard or fill is not e.fill:
+                return replace(e, guard=guard, fill=fill)
         case ir.Cast(arg) if new(arg) is not arg:
             return replace(e, arg=new(arg))
         case ir.Prim(name, old):
@@ -166,10 +168,14 @@ def interior_loop(
     roots: Sequence[ir.Expr],
     blocked: frozenset[Need],
     general: Vectors,
+    roots_inside: Sequence[ir.Expr],
     inside: Vectors,
 ) -> None:
     """The lane loop over low..high, where low is a multiple of `width`: `inside` at vectors of the
-    interior, `unroll` at a time, and `general` at those before and after it, one by one."""
+    interior, `unroll` at a time, and `general` at those before and after it, one by one.
+
+    What is read inside has no guard there, so nothing of it is computed where no vector is inside.
+    """
     f, step = scope.f, width * unroll
     hoist(scope, roots, blocked | {axis}, width)
     first, last = found.ranges[axis]
@@ -187,10 +193,16 @@ def interior_loop(
         edge(f.op(f"select i1 {before}, i64 {index}, i64 {f.add(index, gap)}"), texts)
 
     f.loop(low, f.op(f"sub i64 {high}, {gap}"), width, at_edge)
-    whole = f.op(f"sub i64 {end}, {f.op(f'urem i64 {gap}, {step}')}")
-    f.loop(begin, whole, step, vectors(scope, axis, width, unroll, None, inside))
-    if unroll > 1:
-        f.loop(whole, end, width, vectors(scope, axis, width, 1, None, inside))
+
+    def interior() -> None:
+        here = inner(scope)
+        hoist(here, roots_inside, blocked | {axis}, width)
+        whole = f.op(f"sub i64 {end}, {f.op(f'urem i64 {gap}, {step}')}")
+        f.loop(begin, whole, step, vectors(here, axis, width, unroll, None, inside))
+        if unroll > 1:
+            f.loop(whole, end, width, vectors(here, axis, width, 1, None, inside))
+
+    f.when(f.op(f"icmp slt i64 {begin}, {end}"), interior)
 
 
 def _in_rows(scope: Scope, found: Interior, lanes: ir.Axis) -> str | None:

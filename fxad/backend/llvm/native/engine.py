@@ -8,6 +8,7 @@ The only file that imports `llvmlite.binding`. A module's code lives as long as 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import re
@@ -37,13 +38,16 @@ lock = threading.RLock()
 
 # A fork waits for it, and for the lock that llvmlite takes round every call, so that no child
 # inherits one of them taken by a thread that the child does not have.
+_inside_llvmlite = getattr(ffi.lib, "_lock", None) or contextlib.nullcontext()
+
+
 def _before_fork() -> None:
     lock.acquire()
-    ffi.lib._lock.__enter__()
+    _inside_llvmlite.__enter__()
 
 
 def _after_fork() -> None:
-    ffi.lib._lock.__exit__()
+    _inside_llvmlite.__exit__(None, None, None)
     lock.release()
 
 
