@@ -4,7 +4,7 @@ A carry leaf that is weakly typed (a Python number) takes the dtype the body giv
 
     scan(lambda c, x: (c + x, None), 0, jnp.ones(3))     # c: i32, then f32 from the start
 
-It is weakly typed no more where that is another dtype.
+It is no longer weakly typed where that is another dtype.
 """
 
 from __future__ import annotations
