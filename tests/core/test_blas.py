@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 
@@ -28,32 +29,9 @@ def two_threads():
     put(before)
 
 
-@needs_openblas
-def test_one_thread_in_a_block_of_any_thread(two_threads) -> None:
-    inside, leave = threading.Event(), threading.Event()
-
-    def other() -> None:
-        with blas.one_thread():
-            inside.set()
-            leave.wait(60)
-
-    thread = threading.Thread(target=other)
-    with blas.one_thread():
-        assert two_threads() == 1
-        thread.start()
-        assert inside.wait(60)
-    assert two_threads() == 1  # the other one is in its block
-    leave.set()
-    thread.join()
-    assert two_threads() == 2
-    with pytest.raises(ZeroDivisionError), blas.one_thread():
-        1 / 0  # noqa: B018
-    assert two_threads() == 2
-
-
-@needs_openblas
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_is_not_left_in_the_block_of_another_thread(two_threads) -> None:
+@contextlib.contextmanager
+def block_of_another_thread():
+    """Another thread is in its block meanwhile."""
     inside, leave = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -63,12 +41,32 @@ def test_a_forked_child_is_not_left_in_the_block_of_another_thread(two_threads) 
 
     thread = threading.Thread(target=other)
     thread.start()
-    inside.wait(60)
-    child = os.fork()
-    if not child:
-        os._exit(two_threads())
+    assert inside.wait(60)
+    yield
     leave.set()
     thread.join()
+
+
+@needs_openblas
+def test_one_thread_in_a_block_of_any_thread(two_threads) -> None:
+    with contextlib.ExitStack() as other:
+        with blas.one_thread():
+            assert two_threads() == 1
+            other.enter_context(block_of_another_thread())
+        assert two_threads() == 1
+    assert two_threads() == 2
+    with pytest.raises(ZeroDivisionError), blas.one_thread():
+        1 / 0  # noqa: B018
+    assert two_threads() == 2
+
+
+@needs_openblas
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_not_left_in_the_block_of_another_thread(two_threads) -> None:
+    with block_of_another_thread():
+        child = os.fork()
+        if not child:
+            os._exit(two_threads())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
