@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from fxad.core import system
+from fxad.core.overlapping import Overlapping
 
 # OpenBLAS's functions, as NumPy's own build names them and others do.
 _NAMES = (
@@ -27,16 +26,6 @@ _NAMES = (
     "openblas_{}_num_threads64_",
     "openblas_{}_num_threads",
 )
-
-
-class _Thread(threading.local):
-    inside = 0  # blocks
-
-
-_lock = system.free_in_children(threading.Lock())
-_thread = _Thread()
-_inside = 0  # blocks of all threads
-_before = 1
 
 
 @functools.cache
@@ -54,39 +43,28 @@ def _functions() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     return None
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for NumPy's OpenBLAS in this block, in all threads of Python."""
+def _hold() -> int:
+    """One thread, where there is OpenBLAS; how many there were."""
     functions = _functions()
-    if functions is None:
-        yield
-        return
-    global _inside, _before
+    assert functions is not None
     tell, put = functions
-    with _lock:
-        _inside += 1
-        _thread.inside += 1
-        if _inside == 1:
-            _before = tell()
-            put(1)
-    try:
-        yield
-    finally:
-        with _lock:
-            _inside -= 1
-            _thread.inside -= 1
-            if _inside == 0 and tell() == 1:
-                put(_before)
+    before = tell()
+    put(1)
+    return before
 
 
-def _forked() -> None:
-    """In a forked child: the blocks of other threads never end."""
-    global _inside
-    if _inside and not _thread.inside:
-        functions = _functions()
-        assert functions is not None
-        functions[1](_before)
-    _inside = _thread.inside
+def _release(before: int) -> None:
+    """As many threads as before, unless somebody has set others meanwhile."""
+    functions = _functions()
+    assert functions is not None
+    tell, put = functions
+    if tell() == 1:
+        put(before)
 
 
-system.at_fork(child=_forked)
+_held = Overlapping(_hold, _release)
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """One thread for NumPy's OpenBLAS in this block, in all threads of Python."""
+    return nullcontext() if _functions() is None else _held.block()

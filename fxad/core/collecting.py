@@ -7,53 +7,31 @@ them again and again: a quarter of the time for a deep model. Reference counts f
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from fxad.core import system
-
-
-class _Thread(threading.local):
-    inside = 0
-
+from fxad.core.overlapping import Overlapping
 
 FEW = 1000  # Python 3.12 itself freezes what is immortal, 375 objects; a program freezes all it has
-_lock = system.free_in_children(threading.Lock())
-_thread = _Thread()
-_inside = 0  # of all threads
-_was_on = False
 
 
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """No automatic garbage collection inside this block, by any thread. Blocks may overlap."""
-    global _inside, _was_on
-    with _lock:
-        if _inside == 0:
-            _was_on = gc.isenabled()
-            gc.disable()
-        _inside += 1
-        _thread.inside += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _inside -= 1
-            _thread.inside -= 1
-            if _inside == 0 and _was_on:
-                gc.enable()
+def _stop() -> bool:
+    was_on = gc.isenabled()
+    gc.disable()
+    return was_on
 
 
-def _forked() -> None:
-    """In a forked child: the blocks of other threads than the one that forked never end."""
-    global _inside
-    if _inside and not _thread.inside and _was_on:
+def _go_on(was_on: bool) -> None:
+    if was_on:
         gc.enable()
-    _inside = _thread.inside
 
 
-system.at_fork(child=_forked)
+_put_off = Overlapping(_stop, _go_on)
+
+
+def without_collection() -> AbstractContextManager[None]:
+    """No automatic garbage collection inside this block, by any thread. Blocks may overlap."""
+    return _put_off.block()
 
 
 @contextmanager
