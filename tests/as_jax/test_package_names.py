@@ -219,14 +219,14 @@ for call in (jax.grad, jax.value_and_grad):
 """)
 
 
-def test_kernels_of_ones_own_are_absent_where_they_are_asked_for():
+def test_kernels_by_hand_are_absent_where_they_are_asked_for():
     """Packages import Pallas for devices that they look for later."""
     aliased("""
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu, triton
 for module in (pl, tpu, triton):
-    with pytest.raises(AttributeError, match="one's own"):
+    with pytest.raises(AttributeError, match="by hand"):
         module.pallas_call
 """)
 
