@@ -105,6 +105,9 @@ def bf16_unit(features: Iterable[str]) -> str:
 
 # ---------------------------------------------------------------- native code or LAPACK
 
+# Of more rows or columns than the former OpenBLAS divides a matrix among its threads; up to the
+# latter it is held to one, which is as fast and does not suffer beside other programs.
+LAPACK_FEW_ROWS, LAPACK_MANY_ROWS = 16, 256
 CHOLESKY_ROWS = 1024  # of a factor that one thread makes; of more, LAPACK's is left to all threads
 LU_ROWS = 512  # of a matrix with pivots: every thread has scratch for one, 2 MB of float64
 LU_FACTOR_ROWS = 2048  # of one that is wanted itself, which NumPy has no function for

@@ -12,6 +12,7 @@ import pytest
 import fxad
 import fxad.numpy as jnp
 from fxad.core import blas, cores
+from fxad.ir.orders import LAPACK_MANY_ROWS
 from fxad.ir.program import OPS
 from fxad.ops.matrices import base
 
@@ -134,7 +135,7 @@ def test_narrow_results_overflow_in_silence(monkeypatch) -> None:
 def test_large_matrices_are_left_to_the_threads_of_lapack(monkeypatch) -> None:
     monkeypatch.setattr(cores, "at_once", None)
     monkeypatch.setattr(blas, "one_thread", None)
-    a = np.stack([np.eye(base.MANY_ROWS + 1, dtype=np.float32)] * 2)
+    a = np.stack([np.eye(LAPACK_MANY_ROWS + 1, dtype=np.float32)] * 2)
     np.testing.assert_array_equal(jnp.linalg.svd(jnp.asarray(a))[1], np.ones(a.shape[:2]))
 
 

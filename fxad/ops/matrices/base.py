@@ -18,6 +18,7 @@ from fxad.core import dtypes as dt
 from fxad.core.errors import ShapeError
 from fxad.core.types import ArrayType
 from fxad.ir.loops import Factoring, Fourier, HostCall
+from fxad.ir.orders import LAPACK_FEW_ROWS, LAPACK_MANY_ROWS
 from fxad.ir.program import OPS
 from fxad.ops.arrays.movement import broadcast, iota, transpose
 from fxad.ops.base import Primitive, check_kind, define, narrow, spread, zeros
@@ -35,8 +36,6 @@ KINDS = "float complex"
 # contract tests are small and well conditioned, so a few hundred units bound them.
 ULP = {"f16": 8, "bf16": 8, "f32": 512, "f64": 512, "c64": 512, "c128": 512}
 PART = 1 << 15  # elements of an operand that are enough for a thread
-# Of more rows and columns than FEW_ROWS, OpenBLAS divides a matrix; to MANY_ROWS it should not.
-FEW_ROWS, MANY_ROWS = 16, 256
 
 
 def mm(a: Value, b: Value) -> Value:
@@ -159,20 +158,17 @@ def _guarded(
     return run
 
 
-def _at_once(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Callable[..., Any]:
+def _at_once(run: Callable[..., Any]) -> Callable[..., Any]:
     """The same results by several threads, where there is enough to do: each takes some of the
     leading axes. LAPACK has one thread meanwhile, for matrices that several only slow down; larger
-    ones are left to all of its own.
-
-    axes: those that a transform is over, counted from the end, unless they are parameters. What
-    takes matrices has none. `undivided` is the function itself, which `to_python` writes.
+    ones are left to all of its own. `undivided` is the function itself, which `to_python` writes.
     """
 
     def divided(*arrays: np.ndarray, **params: Any) -> Any:
-        first, over = arrays[0], _axes(params) if axes is None else axes
+        first, over = arrays[0], _axes(params)
         rows = max([max(a.shape[-2:]) for a in arrays]) if over is None else 0
-        alone = FEW_ROWS < rows <= MANY_ROWS
-        if rows > MANY_ROWS or over == () or (first.size < 2 * PART and not alone):
+        alone = LAPACK_FEW_ROWS < rows <= LAPACK_MANY_ROWS
+        if rows > LAPACK_MANY_ROWS or over == () or (first.size < 2 * PART and not alone):
             return run(*arrays, **params)
         leading = first.shape[: first.ndim - (2 if over is None else -min(over))]
         most = max(leading, default=1)
@@ -192,13 +188,9 @@ def _at_once(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Call
     return divided
 
 
-def _alone(run: Callable[..., Any], axes: Sequence[int] | None = None) -> Callable[..., Any]:
-    """The function itself, by one thread."""
-    return run
-
-
 def _axes(params: Mapping[str, Any]) -> Sequence[int] | None:
-    """The axes of a transform by its parameters; None for what takes matrices."""
+    """The axes of a transform by its parameters, counted from the end; None for what takes
+    matrices."""
     return (params["axis"],) if "axis" in params else params.get("axes")
 
 
@@ -241,20 +233,19 @@ def host_op(
     factoring(types, **params): what it computes, for executors that have code for it. divided: may
     threads take some of the matrices each? Not if Python takes steps for all of them together.
     """
-    by_threads = _at_once if divided else _alone
 
-    def runner(params: dict[str, Any]) -> Callable[..., tuple[np.ndarray, ...]]:
-        return _guarded(partial(function, **params), partial(type, **params))
+    def results(*arrays: np.ndarray, **params: Any) -> tuple[np.ndarray, ...]:
+        return _guarded(partial(function, **params), partial(type, **params))(*arrays)
 
     def loops(types: Sequence[ArrayType], **params: Any) -> HostCall:
-        run: Any = by_threads(runner(params), _axes(params))
+        run: Any = partial(_at_once(results) if divided else results, **params)
         if factoring is not None:
             run.factoring = factoring(*types, **params)
         return HostCall(run)
 
     def reference(*arrays: np.ndarray, **params: Any) -> np.ndarray | tuple[np.ndarray, ...]:
-        results = runner(params)(*arrays)
-        return results if len(results) > 1 else results[0]
+        found = results(*arrays, **params)
+        return found if len(found) > 1 else found[0]
 
     def batch(size: int, batched: Sequence[bool], args: Values, **params: Any) -> Any:
         whole = [a if b else spread(a, size) for a, b in zip(args, batched, strict=True)]
@@ -263,7 +254,7 @@ def host_op(
     return define(
         name,
         type=type,
-        numpy=by_threads(reference),
+        numpy=_at_once(reference) if divided else reference,
         batch=batch,
         loops=loops,
         ulp=ULP,
